@@ -1,0 +1,154 @@
+//! One target's addresses as its name resolves. Takes lookups; makes none, reads no clock.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+/// What a lookup of the name gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lookup {
+    Found(Vec<IpAddr>),
+    /// The name server says that there is no such name, or that it has no address.
+    NoSuchName,
+    /// No answer, or one that says nothing about the name.
+    Failed(String),
+}
+
+/// What is known of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// The first lookup is under way.
+    Nothing,
+    Addresses {
+        addresses: Vec<IpAddr>,
+        /// The last lookup said that the name is gone: if these fail too, the name is the reason.
+        vanished: bool,
+    },
+    Missing(String),
+}
+
+impl Known {
+    /// What is known after one more lookup.
+    ///
+    /// One failed lookup does not empty the list (envoy#2691): a name server that is away says nothing about the
+    /// name, and a single "no such name" may be a hiccup of a restart. The second in a row is believed.
+    pub(super) fn after(&self, lookup: Lookup) -> Known {
+        match (self, lookup) {
+            (_, Lookup::Found(addresses)) if !addresses.is_empty() => Known::Addresses { addresses, vanished: false },
+            (Known::Addresses { addresses, .. }, Lookup::Failed(_)) => {
+                Known::Addresses { addresses: addresses.clone(), vanished: false }
+            }
+            (Known::Addresses { addresses, vanished: false }, _) => {
+                Known::Addresses { addresses: addresses.clone(), vanished: true }
+            }
+            (_, Lookup::Failed(why)) => Known::Missing(why),
+            (_, Lookup::NoSuchName | Lookup::Found(_)) => Known::Missing("no such name".to_owned()),
+        }
+    }
+
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        match self {
+            Known::Addresses { addresses, .. } => addresses,
+            Known::Nothing | Known::Missing(_) => &[],
+        }
+    }
+
+    /// The addresses to use now. A name with both families is one host reached in two ways, so only one of them
+    /// counts: IPv6 first, the other once that fails.
+    pub(super) fn usable(&self, family: &Family) -> Vec<IpAddr> {
+        let of = |v4: bool| self.addresses().iter().copied().filter(move |address| address.is_ipv4() == v4);
+        let preferred: Vec<IpAddr> = of(family.v4()).collect();
+        if preferred.is_empty() { of(!family.v4()).collect() } else { preferred }
+    }
+
+    /// The other family's first address, to try when `address` cannot be connected.
+    pub(super) fn other_way(&self, address: IpAddr) -> Option<IpAddr> {
+        self.addresses().iter().copied().find(|other| other.is_ipv4() != address.is_ipv4())
+    }
+}
+
+/// The address family that last worked.
+#[derive(Debug, Default)]
+pub(super) struct Family(AtomicBool);
+
+impl Family {
+    pub(super) fn v4(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    pub(super) fn worked(&self, address: IpAddr) {
+        if self.v4() != address.is_ipv4() {
+            self.0.store(address.is_ipv4(), Relaxed);
+        }
+    }
+}
+
+/// Takes turns; clones must not restart at the first, so it is shared, never copied.
+#[derive(Debug, Default)]
+pub(super) struct RoundRobin(AtomicUsize);
+
+impl RoundRobin {
+    /// The next of `len` places, `None` when there are none.
+    pub(super) fn next(&self, len: usize) -> Option<usize> {
+        (len > 0).then(|| self.0.fetch_add(1, Relaxed) % len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ips(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().expect(text)).collect()
+    }
+
+    fn found(texts: &[&str]) -> Lookup {
+        Lookup::Found(ips(texts))
+    }
+
+    #[test]
+    fn a_changed_address_replaces_the_old_one() {
+        let known = Known::Nothing.after(found(&["10.0.0.1"])).after(found(&["10.0.0.2", "10.0.0.3"]));
+        assert_eq!(known.addresses(), ips(&["10.0.0.2", "10.0.0.3"]));
+    }
+
+    #[test]
+    fn one_failed_lookup_keeps_the_addresses_and_the_second_no_such_name_drops_them() {
+        let known = Known::Nothing.after(found(&["10.0.0.1"])).after(Lookup::NoSuchName);
+        assert_eq!(known, Known::Addresses { addresses: ips(&["10.0.0.1"]), vanished: true });
+        let gone = known.after(Lookup::NoSuchName);
+        assert_eq!(gone, Known::Missing("no such name".to_owned()));
+        assert_eq!(gone.after(found(&["10.0.0.9"])).addresses(), ips(&["10.0.0.9"]));
+    }
+
+    #[test]
+    fn a_name_server_that_is_away_says_nothing_about_the_name() {
+        let mut known = Known::Nothing.after(found(&["10.0.0.1"]));
+        for _ in 0..10 {
+            known = known.after(Lookup::Failed("timed out".to_owned()));
+        }
+        assert_eq!(known.addresses(), ips(&["10.0.0.1"]));
+        assert_eq!(
+            Known::Nothing.after(Lookup::Failed("timed out".to_owned())),
+            Known::Missing("timed out".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_dual_stack_name_is_used_by_one_family_and_falls_back_to_the_other() {
+        let known = Known::Nothing.after(found(&["127.0.0.1", "::1"]));
+        let family = Family::default();
+        assert_eq!(known.usable(&family), ips(&["::1"]));
+        let other = known.other_way(ips(&["::1"])[0]).expect("has both");
+        family.worked(other);
+        assert_eq!(known.usable(&family), ips(&["127.0.0.1"]));
+        assert_eq!(Known::Nothing.after(found(&["10.0.0.1"])).usable(&Family::default()), ips(&["10.0.0.1"]));
+    }
+
+    #[test]
+    fn turns_are_taken_by_all_clones_together() {
+        let turns = RoundRobin::default();
+        let places: Vec<_> = (0..6).filter_map(|_| turns.next(3)).collect();
+        assert_eq!(places, [0, 1, 2, 0, 1, 2]);
+        assert_eq!(turns.next(0), None);
+    }
+}

@@ -1,0 +1,31 @@
+//! rest-cascade: a small service that is chained, loaded, broken and watched.
+//!
+//! From the top down; a module uses only what is below it (`tests/it/layers.rs` holds the arrows):
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`cli`] | the command line |
+//! | [`settings`] | one node's settings, and the environment |
+//! | [`serve`] | one node: puts the parts together, runs and drains them |
+//! | [`up`] | a cascade on this machine |
+//! | [`cluster`] | child processes of this binary |
+//! | [`server`] | accept loop, limits, drain |
+//! | [`web`] | the way in: routes, layers, errors |
+//! | [`downstream`] | the way out: one call to the next node |
+//! | [`health`] | alive? ready? |
+//! | [`telemetry`] | log lines and metrics |
+//! | [`wire`] | all that crosses the network |
+//! | [`units`] | durations as people write them |
+
+pub mod cli;
+pub mod cluster;
+pub mod downstream;
+pub mod health;
+pub mod serve;
+pub mod server;
+pub mod settings;
+pub mod telemetry;
+pub mod units;
+pub mod up;
+pub mod web;
+pub mod wire;

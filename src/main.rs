@@ -1,0 +1,31 @@
+//! Parse, match, run.
+
+use std::process::ExitCode;
+
+use rest_cascade::cli::{self, Command};
+use rest_cascade::settings::Environment;
+use rest_cascade::{health, serve, up};
+
+fn main() -> ExitCode {
+    let environment = Environment::new(std::env::vars_os().filter_map(|(name, value)| {
+        // A variable that is not UTF-8 cannot be one of ours.
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    }));
+    let args: Vec<_> = std::env::args_os().collect();
+    let (command, warnings) = match cli::parse(&args, &environment) {
+        Ok(parsed) => parsed,
+        Err(refusal) if refusal.code == 0 => {
+            print!("{}", refusal.text);
+            return ExitCode::SUCCESS;
+        }
+        Err(refusal) => {
+            eprint!("{}", refusal.text);
+            return ExitCode::from(refusal.code);
+        }
+    };
+    match command {
+        Command::Serve(settings) => serve::run(settings, &warnings),
+        Command::Up(settings) => up::run(settings, &warnings),
+        Command::Healthcheck(settings) => health::ask::run(&settings),
+    }
+}

@@ -1,0 +1,19 @@
+//! `/config` and `/metrics`: what the node was told, and what it has seen.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+use super::Node;
+
+pub(super) async fn config(State(node): State<Node>) -> Json<Value> {
+    Json(node.0.config.clone())
+}
+
+pub(super) async fn metrics(State(node): State<Node>) -> Response {
+    const OPEN_METRICS: HeaderValue =
+        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], node.0.metrics.text()).into_response()
+}

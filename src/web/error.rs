@@ -1,0 +1,36 @@
+//! The one error envelope: JSON that names the host and says what is wrong.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::Node;
+
+/// An answer that is not what was asked for.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    host: String,
+    error: String,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    host: &'a str,
+    status: u16,
+    error: &'a str,
+}
+
+impl Problem {
+    pub(super) fn new(node: &Node, status: StatusCode, error: impl Into<String>) -> Problem {
+        Problem { status, host: node.name().to_owned(), error: error.into() }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let envelope = Envelope { host: &self.host, status: self.status.as_u16(), error: &self.error };
+        (self.status, Json(envelope)).into_response()
+    }
+}
