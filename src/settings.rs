@@ -12,6 +12,7 @@ use crate::{downstream, health, server, telemetry, web};
 
 /// Everything that `serve` can be told. Shown whole at `/config` and on one line at start, secrets hidden.
 #[derive(Args, Clone, Debug, Serialize)]
+#[group(skip)]
 pub struct Settings {
     #[command(flatten)]
     #[serde(flatten)]

@@ -41,6 +41,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(next_help_heading = "Next node")]
+#[group(skip)]
 pub struct Settings {
     /// The next node, as http://service-2:8080; several replicas separated by commas; empty = the end of the cascade
     #[arg(long, default_value = "", hide_default_value = true, value_name = "URI")]

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(next_help_heading = "Probes")]
+#[group(skip)]
 pub struct Settings {}
 
 /// The node's state; clones are the same node's.

@@ -38,6 +38,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(next_help_heading = "Server")]
+#[group(skip)]
 pub struct Settings {
     /// Port to listen on, on every IPv6 and IPv4 address; 0 takes a free one
     #[arg(long, default_value_t = 8080, value_name = "PORT")]

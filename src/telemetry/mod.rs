@@ -19,6 +19,7 @@ const BUFFERED_LINES: usize = 16_384;
 
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(next_help_heading = "Logs")]
+#[group(skip)]
 pub struct Settings {
     /// Log lines as text or as one JSON object each, on stderr
     #[arg(long, default_value = "text", value_name = "FORMAT")]

@@ -11,6 +11,7 @@ use crate::units::count;
 
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(next_help_heading = "Answer")]
+#[group(skip)]
 pub struct Settings {
     /// The node's name in its answers; else the host name
     #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
