@@ -6,6 +6,10 @@ use rest_cascade::cli::{self, Command};
 use rest_cascade::settings::Environment;
 use rest_cascade::{health, serve, up};
 
+/// The system's allocator costs a sixth of a forwarded request, and musl's far more.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let environment = Environment::new(std::env::vars_os().filter_map(|(name, value)| {
         // A variable that is not UTF-8 cannot be one of ours.

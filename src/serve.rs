@@ -18,7 +18,7 @@ use crate::health::Health;
 use crate::server::{self, BindError, Server};
 use crate::settings::Settings;
 use crate::telemetry::{self, AccessLog, Metrics};
-use crate::web::{self, Node, Parts};
+use crate::web::{Node, Parts, Site};
 
 /// Why a node does not start.
 #[derive(Debug, Error)]
@@ -160,7 +160,7 @@ impl Worker {
     async fn run(self, listener: TcpListener) {
         let downstream = self.parts.downstream.on_this_worker();
         let node = Node::new(Parts { downstream: downstream.clone(), ..self.parts });
-        if let Err(error) = self.server.serve(listener, web::router(node)).await {
+        if let Err(error) = self.server.serve(listener, Site::new(node)).await {
             error!(%error, "a worker cannot listen: {error}");
         }
         // The runtime must live until the last of its connections has ended.

@@ -1,10 +1,9 @@
 //! All that crosses the network between nodes: the answer's body, the reasons of a failure, the header names.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use http::{HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -217,7 +216,7 @@ impl FromStr for Failure {
 }
 
 impl Below {
-    pub fn read(headers: &http::HeaderMap) -> Below {
+    pub fn read(headers: &HeaderMap) -> Below {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         Below {
             depth: text(&CASCADE_DEPTH).and_then(|depth| depth.parse().ok()).unwrap_or(1),
@@ -231,18 +230,18 @@ impl Below {
 pub const MAX_CORRELATION_ID: usize = 128;
 
 /// The caller's correlation id if it is safe to repeat in headers, JSON and log lines, else a new one.
-pub fn correlation_id(headers: &http::HeaderMap) -> Cow<'_, str> {
+pub fn correlation_id(headers: &HeaderMap) -> HeaderValue {
     [X_CORRELATION_ID, X_REQUEST_ID]
         .iter()
         .filter_map(|name| headers.get(name))
-        .filter_map(|value| value.to_str().ok())
-        .find(|id| is_plain(id))
-        .map_or_else(|| Cow::Owned(uuid::Uuid::new_v4().to_string()), Cow::Borrowed)
+        .find(|id| is_plain(id.as_bytes()))
+        .cloned()
+        .unwrap_or_else(|| HeaderValue::try_from(uuid::Uuid::new_v4().to_string()).expect("a UUID is plain ASCII"))
 }
 
-fn is_plain(id: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@~".contains(&byte);
-    !id.is_empty() && id.len() <= MAX_CORRELATION_ID && id.bytes().all(plain)
+fn is_plain(id: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@~".contains(byte);
+    !id.is_empty() && id.len() <= MAX_CORRELATION_ID && id.iter().all(plain)
 }
 
 #[cfg(test)]
@@ -268,16 +267,16 @@ mod tests {
     #[test]
     fn unsafe_correlation_ids_are_replaced() {
         for id in ["", "a b", "a\"b", "<script>", "é", "%0d%0a", &"x".repeat(65536)] {
-            let mut headers = http::HeaderMap::new();
+            let mut headers = HeaderMap::new();
             headers.insert(X_CORRELATION_ID, id.as_bytes().try_into().expect(id));
             let kept = correlation_id(&headers);
-            assert!(uuid::Uuid::parse_str(&kept).is_ok(), "{id:.20} became {kept}");
+            assert!(uuid::Uuid::parse_str(kept.to_str().expect("plain")).is_ok(), "{id:.20} became {kept:?}");
         }
     }
 
     #[test]
     fn the_request_id_stands_in_for_a_missing_correlation_id() {
-        let mut headers = http::HeaderMap::new();
+        let mut headers = HeaderMap::new();
         headers.insert(X_REQUEST_ID, "req-1".parse().expect("plain"));
         assert_eq!(correlation_id(&headers), "req-1");
         headers.insert(X_CORRELATION_ID, "cor-1".parse().expect("plain"));

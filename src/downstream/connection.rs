@@ -5,7 +5,6 @@
 //! 145 µs of CPU a request with reqwest, 117 with hyper-util's client, 88 with a pool of our own (nginx: 81).
 //! A connection has no task of its own: the request that uses it drives it, which saves two task switches a call.
 
-use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +29,7 @@ use tokio_rustls::TlsConnector;
 use super::error::CallError;
 use super::target::Target;
 use super::tls;
-use crate::telemetry::{Metrics, Side, metrics::Counted};
+use crate::telemetry::{Counted, Metrics, Side};
 use crate::wire::Reason;
 
 /// A dead peer is noticed after 30 s + 3 × 10 s of silence, and idle connections stay known to what is between:
@@ -83,7 +82,8 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (sender, driver) = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(stream)).await?;
+        let (sender, driver) =
+            http1::Builder::new().max_buf_size(MAX_HEAD).writev(false).handshake(TokioIo::new(stream)).await?;
         Ok(Connection { sender, driver: Some(Box::pin(driver)), received, reused: false, _open: open })
     }
 
@@ -116,12 +116,13 @@ impl Connection {
 
 async fn drive<T>(driver: &mut Option<Driver>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
+    // Only the connection gets the waker. The work moves when the connection does, and is polled right after it in
+    // the same poll; to be woken for that would cost one more round of the whole task.
     poll_fn(|cx| {
-        // The connection first: what it reads now, the work can take in this same poll.
         if driver.as_mut().is_some_and(|driver| driver.as_mut().poll(cx).is_ready()) {
             *driver = None;
         }
-        work.as_mut().poll(cx)
+        work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     })
     .await
 }
@@ -193,7 +194,13 @@ pub(super) type Key = (usize, SocketAddr);
 /// Connections that wait to be used again. Clones are the same pool; each worker has one of its own, as a connection
 /// belongs to the runtime that opened it.
 #[derive(Clone, Default)]
-pub(super) struct Pool(Arc<Mutex<HashMap<Key, Vec<Waiting>>>>);
+pub(super) struct Pool(Arc<Mutex<Vec<Lane>>>);
+
+/// The connections to one endpoint. There are few of those: looking through them beats hashing.
+struct Lane {
+    key: Key,
+    waiting: Vec<Waiting>,
+}
 
 struct Waiting {
     connection: Connection,
@@ -204,8 +211,8 @@ impl Pool {
     /// The connection that was used last: the others may grow old and go.
     pub(super) fn take(&self, key: Key) -> Option<Connection> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = idle.get_mut(&key)?;
-        while let Some(Waiting { mut connection, .. }) = waiting.pop() {
+        let lane = idle.iter_mut().find(|lane| lane.key == key)?;
+        while let Some(Waiting { mut connection, .. }) = lane.waiting.pop() {
             if connection.is_usable() {
                 return Some(connection);
             }
@@ -218,14 +225,18 @@ impl Pool {
         connection.reused = true;
         if connection.is_usable() {
             let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            idle.entry(key).or_default().push(Waiting { connection, since: now });
+            let waiting = Waiting { connection, since: now };
+            match idle.iter_mut().find(|lane| lane.key == key) {
+                Some(lane) => lane.waiting.push(waiting),
+                None => idle.push(Lane { key, waiting: vec![waiting] }),
+            }
         }
     }
 
     /// Closes connections that have waited longer than `limit`, that the peer has closed, or whose address is gone.
     pub(super) fn sweep(&self, now: Instant, limit: Duration, mut is_current: impl FnMut(Key) -> bool) {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|key, waiting| {
+        idle.retain_mut(|Lane { key, waiting }| {
             let current = is_current(*key);
             waiting.retain_mut(|waiting| {
                 current && now.duration_since(waiting.since) < limit && waiting.connection.is_usable()

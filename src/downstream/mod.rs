@@ -90,6 +90,7 @@ struct Replica {
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     pub query: Option<&'a str>,
+    /// What goes on from the caller, and what the cascade adds; the target's own headers are added here.
     pub headers: HeaderMap,
     pub budget: Budget,
 }
@@ -148,32 +149,34 @@ impl Downstream {
     ///
     /// # Errors
     /// Every way a call can fail, with its reason; by the end of the budget at the latest.
-    pub async fn call(&self, outgoing: Outgoing<'_>) -> Result<Answer, CallError> {
+    pub async fn call(&self, mut outgoing: Outgoing<'_>) -> Result<Answer, CallError> {
         let mut counted = CountedCall { metrics: &self.shared.metrics, outcome: CallOutcome::Cancelled };
-        let result = self.attempt(&outgoing).await;
+        let result = self.attempt(&mut outgoing).await;
         counted.outcome = result.as_ref().map_or_else(|error| CallOutcome::Failed(error.reason), |_| CallOutcome::Ok);
         result
     }
 
-    async fn attempt(&self, outgoing: &Outgoing<'_>) -> Result<Answer, CallError> {
+    async fn attempt(&self, outgoing: &mut Outgoing<'_>) -> Result<Answer, CallError> {
+        let end = outgoing.budget.end;
         // 1. What the caller has left must do for the next node and for our own answer.
         let left = outgoing.budget.for_next(Instant::now()).ok_or_else(|| {
             CallError::new(Reason::Deadline, format!("too little time was left to call {}", self.shown()))
         })?;
         // 2. The next replica in turn, at an address that its name has now.
-        let endpoint = self.shared.next_endpoint(outgoing.budget.end).await?;
+        let endpoint = self.shared.next_endpoint(end).await?;
+        let request = request(&endpoint.replica.target, outgoing, left)?;
         // 3. A connection that waits. If it dies before a byte of the answer, it died while it waited, which says
         //    nothing about the target: the call goes on with a new one.
         if let Some(connection) = self.pool.take(endpoint.key()) {
-            match self.exchange(connection, &endpoint, outgoing, left).await {
+            match self.exchange(connection, &endpoint, request.clone(), outgoing.budget).await {
                 Err(Unanswered::DiedWaiting) => {}
                 Err(Unanswered::Failed(error)) => return Err(error),
                 Ok(answer) => return Ok(answer),
             }
         }
         // 4. Else a new connection.
-        let (endpoint, connection) = self.shared.connect(endpoint, outgoing.budget.end).await?;
-        self.exchange(connection, &endpoint, outgoing, left).await.map_err(|unanswered| match unanswered {
+        let (endpoint, connection) = self.shared.connect(endpoint, end).await?;
+        self.exchange(connection, &endpoint, request, outgoing.budget).await.map_err(|unanswered| match unanswered {
             Unanswered::Failed(error) => error,
             Unanswered::DiedWaiting => unreachable!("a new connection never waited"),
         })
@@ -183,20 +186,19 @@ impl Downstream {
         &self,
         mut connection: Connection,
         endpoint: &Endpoint<'_>,
-        outgoing: &Outgoing<'_>,
-        left: Duration,
+        request: Request<Empty<Bytes>>,
+        budget: Budget,
     ) -> Result<Answer, Unanswered> {
         let target = &endpoint.replica.target;
-        let request = request(target, outgoing, left)?;
         let exchange = async {
             match connection.send(request).await {
                 Ok(response) => answer::read(&mut connection, target, response).await,
                 Err(error) => (Err(answer::none(target, &error, connection.was_answered())), false),
             }
         };
-        let (result, read_out) = timeout_at(outgoing.budget.end, exchange)
+        let (result, read_out) = timeout_at(budget.end, exchange)
             .await
-            .map_err(|_| CallError::new(outgoing.budget.exhausted(), format!("{target} did not answer in time")))?;
+            .map_err(|_| CallError::new(budget.exhausted(), format!("{target} did not answer in time")))?;
         if read_out {
             self.pool.give(endpoint.key(), connection, Instant::now());
             return result.map_err(Unanswered::Failed);
@@ -265,17 +267,18 @@ impl Shared {
             // Past the end, what is known is looked at all the same: it says that the name is what was missing.
             let _ = timeout_at(end, looked_up).await;
         }
-        let all: Vec<Endpoint<'_>> = self
-            .replicas
-            .iter()
-            .enumerate()
-            .flat_map(|(place, replica)| {
-                let usable = replica.known.borrow().usable(&replica.family);
-                usable.into_iter().map(move |address| Endpoint { place, replica, address })
-            })
-            .collect();
-        let turn = self.turns.next(all.len()).ok_or_else(|| self.unresolved())?;
-        Ok(all.into_iter().nth(turn).expect("a turn is below the length"))
+        let count = |replica: &Replica| replica.known.borrow().usable(&replica.family).count();
+        let mut turn = self.turns.next(self.replicas.iter().map(count).sum());
+        for (place, replica) in self.replicas.iter().enumerate() {
+            let Some(left) = turn else { break };
+            let known = replica.known.borrow();
+            match known.usable(&replica.family).nth(left) {
+                Some(address) => return Ok(Endpoint { place, replica, address }),
+                None => turn = left.checked_sub(known.usable(&replica.family).count()),
+            }
+        }
+        // None at all; or a lookup has just taken away the one whose turn it was.
+        Err(self.unresolved())
     }
 
     fn unresolved(&self) -> CallError {
@@ -341,22 +344,20 @@ impl Drop for CountedCall<'_> {
     }
 }
 
-fn request(target: &Target, outgoing: &Outgoing<'_>, left: Duration) -> Result<Request<Empty<Bytes>>, CallError> {
-    let path = target.path_and_query(outgoing.query);
-    let too_long =
-        |error| CallError::new(Reason::TooLarge, format!("the query for {target} cannot be forwarded: {error}"));
-    let mut request = Request::get(path).body(Empty::new()).map_err(too_long)?;
+/// The request to `target`. Takes the headers out of `outgoing`: they are needed nowhere else.
+fn request(target: &Target, outgoing: &mut Outgoing<'_>, left: Duration) -> Result<Request<Empty<Bytes>>, CallError> {
+    let path = target.path_and_query(outgoing.query).map_err(|error| {
+        CallError::new(Reason::TooLarge, format!("the query for {target} cannot be forwarded: {error}"))
+    })?;
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = path.into();
+    *request.headers_mut() = std::mem::take(&mut outgoing.headers);
     let headers = request.headers_mut();
-    headers.reserve(outgoing.headers.len() + 5);
     headers.insert(header::HOST, target.authority.clone());
-    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("rest-cascade/", env!("CARGO_PKG_VERSION"))));
     if let Some(authorization) = &target.authorization {
         headers.insert(header::AUTHORIZATION, authorization.clone());
     }
     headers.insert(EXPECTED_TIMEOUT, HeaderValue::from(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
-    for (name, value) in &outgoing.headers {
-        headers.append(name, value.clone());
-    }
     Ok(request)
 }

@@ -10,7 +10,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
+
+/// Milliseconds since some moment, never 0.
+pub(super) type Clock = fn() -> u64;
+
+/// The kernel's coarse clock: right to a few milliseconds, and far cheaper than the precise one.
+pub(super) fn coarse() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    u64::try_from(now.tv_sec * 1000 + now.tv_nsec / 1_000_000).unwrap_or(0).max(1)
+}
 
 /// The times of one connection; clones are the same connection.
 #[derive(Clone, Debug)]
@@ -18,10 +26,10 @@ pub(super) struct Slot(Arc<Times>);
 
 #[derive(Debug)]
 struct Times {
-    start: Instant,
-    /// Milliseconds after `start` at which the last byte moved or the last request ended.
+    clock: Clock,
+    /// Milliseconds of the clock at which the last byte moved or the last request ended.
     moved: AtomicU64,
-    /// Milliseconds after `start` of the first byte of a head that is not complete; 0 = none.
+    /// The same of the first byte of a head that is not complete; 0 = none.
     head: AtomicU64,
     /// Requests being answered; HTTP/2 has many.
     busy: AtomicUsize,
@@ -40,10 +48,10 @@ impl Drop for Busy {
 }
 
 impl Slot {
-    pub(super) fn new() -> Slot {
+    pub(super) fn new(clock: Clock) -> Slot {
         Slot(Arc::new(Times {
-            start: Instant::now(),
-            moved: AtomicU64::new(0),
+            clock,
+            moved: AtomicU64::new(clock()),
             head: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
             multiplexed: AtomicBool::new(false),
@@ -51,7 +59,7 @@ impl Slot {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.0.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+        (self.0.clock)()
     }
 
     pub(super) fn busy(&self) -> Busy {
@@ -62,11 +70,12 @@ impl Slot {
 
     fn received(&self, bytes: &[u8]) {
         let now = self.now();
-        if self.0.moved.swap(now, Relaxed) == 0 && bytes.starts_with(b"PRI") {
+        self.0.moved.store(now, Relaxed);
+        if bytes.starts_with(b"PRI * HTTP/2.0") {
             self.0.multiplexed.store(true, Relaxed);
         }
         if self.0.busy.load(Relaxed) == 0 && self.0.head.load(Relaxed) == 0 {
-            self.0.head.store(now.max(1), Relaxed);
+            self.0.head.store(now, Relaxed);
         }
     }
 
@@ -157,7 +166,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
+
+    /// Tokio's clock, which the tests pause.
+    fn paused() -> u64 {
+        thread_local!(static START: Instant = Instant::now());
+        START.with(|start| start.elapsed().as_millis() as u64 + 1)
+    }
 
     const HEADER: Duration = Duration::from_secs(10);
     const IDLE: Duration = Duration::from_secs(75);
@@ -170,12 +187,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_byte_ends_at_the_idle_time_out() {
-        assert_eq!(ends_after(Slot::new()).await, IDLE);
+        assert_eq!(ends_after(Slot::new(paused)).await, IDLE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_head_that_drips_ends_at_the_header_time_out() {
-        let slot = Slot::new();
+        let slot = Slot::new(paused);
         tokio::time::advance(Duration::from_secs(5)).await;
         slot.received(b"G");
         let dripping = slot.clone();
@@ -192,7 +209,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_busy_connection_ends_the_idle_time_out_after_its_answer() {
-        let slot = Slot::new();
+        let slot = Slot::new(paused);
         slot.received(b"GET / HTTP/1.1\r\n\r\n");
         let busy = slot.busy();
         let worker = slot.clone();
@@ -207,7 +224,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn http2_frames_are_no_heads() {
-        let slot = Slot::new();
+        let slot = Slot::new(paused);
         slot.received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         assert!(ends_after(slot).await >= IDLE);
     }

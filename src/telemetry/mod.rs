@@ -1,7 +1,7 @@
 //! What a node tells of itself: log lines and metrics. Decides nothing.
 
 mod access;
-pub mod metrics;
+mod metrics;
 
 use std::io::IsTerminal;
 
@@ -11,7 +11,7 @@ use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuar
 use tracing_subscriber::EnvFilter;
 
 pub use access::{AccessLog, Line};
-pub use metrics::{CallOutcome, Metrics, Outcome, RequestLabels, Side};
+pub use metrics::{CallOutcome, Counted, Metrics, Outcome, RouteMetrics, Side};
 
 /// Log lines that may wait to be written. A slow terminal must not slow the requests, so beyond this lines are
 /// dropped, and counted.

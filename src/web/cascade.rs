@@ -1,10 +1,9 @@
 //! `GET /`: calls the next node, if there is one, and nests its answer.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{RawQuery, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use tokio::time::Instant;
@@ -12,33 +11,26 @@ use tokio::time::Instant;
 use super::Node;
 use super::settings::OnFailure;
 use crate::downstream::{Answer, Budget, CallError, Outgoing};
-use crate::telemetry::Outcome;
 use crate::wire::{self, Below, Failure, Reason, Reply};
 
-/// What the observing layer wants to know of a cascade's answer, apart from its headers.
-#[derive(Clone, Debug)]
-pub(super) struct Ended {
-    pub(super) outcome: Outcome,
-    pub(super) correlation_id: HeaderValue,
-}
-
-pub(super) async fn get(State(node): State<Node>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+pub(super) async fn get(State(node): State<Node>, request: Request) -> Response {
     let start = Instant::now();
-    let id = wire::correlation_id(&headers);
+    let (asked, _) = request.into_parts();
+    let id = wire::correlation_id(&asked.headers);
     if node.downstream().is_leaf() {
-        return reply(&node, &id, None, start.elapsed(), Duration::ZERO);
+        return reply(&node, id, None, Timing { start, call: None });
     }
-    let result = match node.next_hop(&headers) {
+    let call = Instant::now();
+    let result = match node.next_hop(&asked.headers) {
         Ok(hop) => {
-            let callers = number(&headers, &wire::EXPECTED_TIMEOUT).map(Duration::from_millis);
+            let callers = number(&asked.headers, &wire::EXPECTED_TIMEOUT).map(Duration::from_millis);
             let budget = Budget::new(start, *node.downstream().settings().timeout, callers);
-            let headers = forwarded(&node, &headers, &id, hop);
-            node.downstream().call(Outgoing { query: query.as_deref(), headers, budget }).await
+            let headers = forwarded(&node, &asked.headers, &id, hop);
+            node.downstream().call(Outgoing { query: asked.uri.query(), headers, budget }).await
         }
         Err(error) => Err(error),
     };
-    let called = start.elapsed();
-    reply(&node, &id, Some(result), start.elapsed(), called)
+    reply(&node, id, Some(result), Timing { start, call: Some(call.elapsed()) })
 }
 
 /// Where this node stands in the cascade, checked: how many nodes the request has passed, and which.
@@ -76,15 +68,13 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
 }
 
 /// The headers of the next call: nothing of the caller's goes on but ids and trace context.
-fn forwarded(node: &Node, headers: &HeaderMap, id: &str, hop: Hop) -> HeaderMap {
+fn forwarded(node: &Node, headers: &HeaderMap, id: &HeaderValue, hop: Hop) -> HeaderMap {
     let mut next = HeaderMap::with_capacity(16);
-    next.insert(wire::X_CORRELATION_ID, value(id));
+    next.insert(wire::X_CORRELATION_ID, id.clone());
     next.insert(wire::CASCADE_HOP, HeaderValue::from(hop.number));
     next.insert(wire::CASCADE_PATH, value(hop.path));
-    for name in &wire::TRACE_HEADERS {
-        for value in headers.get_all(name) {
-            next.append(name, value.clone());
-        }
+    for (name, value) in headers.iter().filter(|(name, _)| wire::TRACE_HEADERS.contains(name)) {
+        next.append(name, value.clone());
     }
     if node.starts_traces() && !next.contains_key(wire::TRACEPARENT) {
         next.insert(wire::TRACEPARENT, value(new_trace()));
@@ -99,51 +89,43 @@ fn new_trace() -> String {
     format!("00-{trace}-{span:016x}-01")
 }
 
-fn value(text: impl AsRef<str>) -> HeaderValue {
-    HeaderValue::from_str(text.as_ref()).expect("ids, numbers and names were checked when they were read")
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("ids, numbers and words were checked when they were read")
 }
 
-fn reply(
-    node: &Node,
-    id: &Cow<'_, str>,
-    result: Option<Result<Answer, CallError>>,
-    took: Duration,
-    called: Duration,
-) -> Response {
+fn text(id: &HeaderValue) -> &str {
+    id.to_str().expect("a correlation id is plain ASCII")
+}
+
+fn reply(node: &Node, id: HeaderValue, result: Option<Result<Answer, CallError>>, timing: Timing) -> Response {
     let answer = result.as_ref().and_then(|result| result.as_ref().ok());
     let error = result.as_ref().and_then(|result| result.as_ref().err());
     let msg = error.map(ToString::to_string);
-    let body = serde_json::to_vec(&Reply {
+    let nested = answer.map_or(0, |answer| answer.json.get().len());
+    let mut body = Vec::with_capacity(nested + 256);
+    let reply = Reply {
         host: node.name(),
         port: node.port(),
-        correlation_id: id,
+        correlation_id: text(&id),
         response_info: answer.map(|answer| &*answer.json),
         msg: msg.as_deref(),
-    })
-    .expect("strings, a number and checked JSON");
+    };
+    serde_json::to_writer(&mut body, &reply).expect("strings, a number and checked JSON into memory");
 
     let ours = seen_from_here(answer, error);
-    let status = error.map_or(StatusCode::OK, |error| node.on_failure().status(error));
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    let id = value(id);
-    let outcome = match (status.is_server_error(), ours.partial) {
-        (true, _) => Outcome::Failed,
-        (false, true) => Outcome::Partial,
-        (false, false) => Outcome::Complete,
-    };
+    *response.status_mut() = error.map_or(StatusCode::OK, |error| node.on_failure().status(error));
     let headers = response.headers_mut();
-    headers.reserve(8);
+    headers.reserve(10);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(wire::X_CORRELATION_ID, id.clone());
+    headers.insert(wire::X_CORRELATION_ID, id);
     let cascade_status = if ours.partial { "partial" } else { "complete" };
     headers.insert(wire::CASCADE_STATUS, HeaderValue::from_static(cascade_status));
     headers.insert(wire::CASCADE_DEPTH, HeaderValue::from(ours.depth));
     if let Some(failure) = ours.failure {
         headers.insert(wire::CASCADE_REASON, value(failure.to_string()));
     }
-    headers.insert(wire::SERVER_TIMING, server_timing(took, called));
-    response.extensions_mut().insert(Ended { outcome, correlation_id: id });
+    headers.insert(wire::SERVER_TIMING, timing.header());
     response
 }
 
@@ -163,10 +145,21 @@ fn seen_from_here(answer: Option<&Answer>, error: Option<&CallError>) -> Below {
     }
 }
 
-fn server_timing(took: Duration, called: Duration) -> HeaderValue {
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let own = took.saturating_sub(called);
-    value(format!("self;dur={:.3}, downstream;dur={:.3}", ms(own), ms(called)))
+/// Where the time went, for `server-timing`.
+struct Timing {
+    start: Instant,
+    call: Option<Duration>,
+}
+
+impl Timing {
+    fn header(self) -> HeaderValue {
+        let call = self.call.unwrap_or_default();
+        let own = self.start.elapsed().saturating_sub(call);
+        // In whole microseconds: printing a float costs more than the rest of this header.
+        let ms = |time: Duration| (time.as_millis(), time.subsec_micros() % 1000);
+        let ((own, own_us), (call, call_us)) = (ms(own), ms(call));
+        value(format!("self;dur={own}.{own_us:03}, downstream;dur={call}.{call_us:03}"))
+    }
 }
 
 impl OnFailure {

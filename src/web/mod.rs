@@ -7,24 +7,27 @@ mod observe;
 mod probes;
 mod settings;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
+use futures_util::FutureExt;
+use hyper::body::Incoming;
 use serde_json::Value;
-use tower::ServiceBuilder;
-use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::set_header::SetResponseHeaderLayer;
+use tower::Service;
 
 pub use settings::{OnFailure, Settings};
 
 use crate::downstream::Downstream;
 use crate::health::Health;
+use crate::server;
 use crate::telemetry::{AccessLog, Metrics};
 use error::Problem;
+use observe::Observer;
 
 /// Everything that a handler needs of the node it answers for. Clones are the same node.
 #[derive(Clone)]
@@ -92,27 +95,47 @@ fn routes() -> Vec<(&'static [&'static str], MethodRouter<Node>)> {
     ]
 }
 
-/// The service of one worker.
-pub fn router(node: Node) -> Router {
-    let mut router = Router::new();
-    let mut labels = observe::Labels::default();
-    for (paths, methods) in routes() {
-        let methods = methods.options(options);
-        for path in paths {
-            labels.add(path, paths[0]);
-            router = router.route(path, methods.clone());
+/// All of a node's answers, as one worker gives them. Clones give the same.
+#[derive(Clone)]
+pub struct Site {
+    node: Node,
+    observer: Observer,
+    router: Router,
+}
+
+impl Site {
+    pub fn new(node: Node) -> Site {
+        let mut observer = Observer::new(node.0.metrics.clone(), node.0.access_log.clone());
+        let mut router = Router::new();
+        for (paths, methods) in routes() {
+            observer.know(paths);
+            let methods = methods.options(options);
+            router = paths.iter().fold(router, |router, path| router.route(path, methods.clone()));
         }
+        let router = router.fallback(not_found).method_not_allowed_fallback(not_allowed).with_state(node.clone());
+        Site { node, observer, router }
     }
-    let panicked = node.clone();
-    // Outermost first: what is observed is what the client gets.
-    let layers = ServiceBuilder::new()
-        .layer(axum::middleware::from_fn_with_state(observe::Observer::new(&node, labels), observe::observe))
-        .layer(SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")))
-        .layer(CatchPanicLayer::custom(move |_| {
-            Problem::new(&panicked, StatusCode::INTERNAL_SERVER_ERROR, "a handler panicked; the log has it")
-                .into_response()
-        }));
-    router.fallback(not_found).method_not_allowed_fallback(not_allowed).layer(layers).with_state(node)
+
+    fn panicked(&self) -> Response {
+        Problem::new(&self.node, StatusCode::INTERNAL_SERVER_ERROR, "a handler panicked; the log has it")
+            .into_response()
+    }
+}
+
+impl server::Answers for Site {
+    /// What lies over every route, outermost first. Plain calls: a stack of boxed layers cost 2 µs a request.
+    async fn answer(&self, request: Request<Incoming>) -> Response {
+        // 1. What is observed is what the client gets.
+        let observed = self.observer.begin(&request);
+        // 2. A handler that panics ends its own request only.
+        let routed = AssertUnwindSafe(self.router.clone().call(request)).catch_unwind().await;
+        let mut response =
+            routed.map_or_else(|_| self.panicked(), |response| response.unwrap_or_else(|never| match never {}));
+        // 3. Nothing that a stranger put into an answer may be taken for a page.
+        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        observed.end(&response);
+        response
+    }
 }
 
 async fn options(State(node): State<Node>) -> Response {
