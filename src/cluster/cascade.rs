@@ -7,6 +7,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Action, Cluster, Launch, Node, StartError, State};
 
+/// A node must tell its address within this time.
+const START_LIMIT: Duration = Duration::from_secs(10);
 /// A killed process is gone within this time.
 const KILLED: Duration = Duration::from_secs(2);
 
@@ -43,6 +45,7 @@ impl Plan {
             target,
             flags: self.flags.clone(),
             variables: self.variables.clone(),
+            limit: START_LIMIT,
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::node::ActionError;
 use super::process::{Happening, Process};
-use super::ready::Seen;
+use super::ready::{Readiness, Seen};
 use super::{Action, Cluster, Ending, Launch, State, Status, What};
 
 /// A process that is to be restarted has this long to stop in order; then it is killed.
@@ -32,6 +32,7 @@ pub(super) struct Keeper {
     status: watch::Sender<Status>,
     /// Asked to stop: its end is no surprise.
     stopping: bool,
+    readiness: Readiness,
     restart: Option<Restart>,
     signalled: Instant,
 }
@@ -60,6 +61,7 @@ impl Keeper {
             orders,
             status: watch::Sender::new(status),
             stopping: false,
+            readiness: Readiness::default(),
             restart: None,
             signalled: Instant::now(),
         }
@@ -159,22 +161,18 @@ impl Keeper {
 
     /// Looks whether someone else has paused or resumed the process: `kill -STOP` in a terminal does.
     fn look(&self) {
-        if let Some(process) = &self.process
-            && self.signalled.elapsed() > SETTLED
+        if self.signalled.elapsed() > SETTLED
+            && let Some(held) = self.process.as_ref().and_then(Process::is_held)
         {
-            self.hold(if process.is_held() { State::Paused } else { State::Running });
+            self.hold(if held { State::Paused } else { State::Running });
         }
     }
 
-    fn see(&self, seen: Seen) {
+    fn see(&mut self, seen: Seen) {
         self.look();
-        let ready = seen.is_ok();
-        let before = self.status.borrow().ready;
-        self.status.send_modify(|status| status.ready = Some(ready));
-        match (before, seen) {
-            (Some(false), Ok(())) => self.cluster.tell(&self.name, What::ReadyAgain),
-            (Some(true) | None, Err(why)) => self.cluster.tell(&self.name, What::Unready(why)),
-            (Some(true) | None, Ok(())) | (Some(false), Err(_)) => {}
+        self.status.send_modify(|status| status.ready = Some(seen.is_ok()));
+        if let Some(what) = self.readiness.after(seen) {
+            self.cluster.tell(&self.name, what);
         }
     }
 
@@ -202,6 +200,7 @@ impl Keeper {
         let pid = process.pid;
         self.process = Some(process);
         self.stopping = false;
+        self.readiness = Readiness::default();
         self.status.send_modify(|status| {
             *status = Status { state: State::Running, pid: Some(pid), ready: None, restarts: status.restarts + 1 };
         });

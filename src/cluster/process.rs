@@ -18,8 +18,6 @@ use super::lines::Lines;
 use super::ready::{Seen, Watch};
 use super::{Cluster, Ending, What};
 
-/// A node must tell its address within this time.
-const START_LIMIT: Duration = Duration::from_secs(10);
 /// Its last words may follow its end by this much.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Lines of stderr that a failed start repeats.
@@ -51,6 +49,8 @@ pub struct Launch {
     pub flags: Vec<String>,
     /// Environment variables that it gets where the starter's environment has none of that name.
     pub variables: Vec<(String, String)>,
+    /// It must tell its address within this time.
+    pub limit: Duration,
 }
 
 /// Why a node was not started.
@@ -60,8 +60,8 @@ pub enum StartError {
     Spawn { name: String, program: PathBuf, error: io::Error },
     #[error("{name} ended with {} before it told its address{}", Ending::from(Ok(*status)), after_colon(said))]
     Ended { name: String, status: ExitStatus, said: Vec<String> },
-    #[error("{name} did not tell its address within {START_LIMIT:?}{}", after_colon(said))]
-    Silent { name: String, said: Vec<String> },
+    #[error("{name} did not tell its address within {limit:?}{}", after_colon(said))]
+    Silent { name: String, limit: Duration, said: Vec<String> },
     #[error("{name} wrote {line:?} where its address was expected")]
     NotANode { name: String, line: String },
 }
@@ -173,10 +173,10 @@ impl Process {
         }
     }
 
-    /// Whether SIGSTOP holds the process, whoever sent it.
-    pub(super) fn is_held(&self) -> bool {
-        let stat = i32::try_from(self.pid).ok().and_then(|pid| procfs::process::Process::new(pid).ok()?.stat().ok());
-        stat.and_then(|stat| stat.state().ok()).is_some_and(|state| state == ProcState::Stopped)
+    /// Whether SIGSTOP holds the process, whoever sent it; `None` where the system does not say.
+    pub(super) fn is_held(&self) -> Option<bool> {
+        let process = procfs::process::Process::new(i32::try_from(self.pid).ok()?).ok()?;
+        Some(process.stat().ok()?.state().ok()? == ProcState::Stopped)
     }
 }
 
@@ -187,14 +187,15 @@ async fn announced(
     err: &mut Lines<ChildStderr>,
     said: &mut Vec<String>,
 ) -> Result<Announced, StartError> {
-    let limit = sleep(START_LIMIT);
+    let limit = sleep(launch.limit);
     tokio::pin!(limit);
     let first = loop {
         tokio::select! {
-            line = out.next() => break line,
-            Some(line) = err.next() => said.push(line),
-            () = &mut limit => return Err(StartError::Silent { name: launch.name.clone(), said: last(said) }),
-        }
+                   line = out.next() => break line,
+                   Some(line) = err.next() => said.push(line),
+                   () = &mut limit => return Err(StartError::Silent {
+        name: launch.name.clone(), limit: launch.limit, said: last(said) }),
+               }
     };
     let Some(line) = first else {
         let ended = timeout(LAST_WORDS, child.wait()).await;
@@ -207,7 +208,7 @@ async fn announced(
         let (name, said) = (launch.name.clone(), last(said));
         return Err(match ended {
             Ok(Ok(status)) => StartError::Ended { name, status, said },
-            _ => StartError::Silent { name, said },
+            _ => StartError::Silent { name, limit: launch.limit, said },
         });
     };
     serde_json::from_str(&line).map_err(|_| StartError::NotANode { name: launch.name.clone(), line })

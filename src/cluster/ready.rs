@@ -1,4 +1,4 @@
-//! Asks a node's `/ready` every second, as a kubelet would. Draws no conclusion.
+//! Asks a node's `/ready` every second, as a kubelet would, and says when that is news. Does nothing about it.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -10,11 +10,43 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::What;
+
 const PERIOD: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Ready, or why not.
 pub(super) type Seen = Result<(), String>;
+
+/// A process that has just started may be unready for this many answers: it is loading, and that is no news.
+const LOADING: u32 = 3;
+
+/// What was told of one process's readiness.
+#[derive(Debug, Default)]
+pub(super) struct Readiness {
+    was_ready: bool,
+    refusals: u32,
+    told_unready: bool,
+}
+
+impl Readiness {
+    /// What is to be told after this answer, if anything.
+    pub(super) fn after(&mut self, seen: Seen) -> Option<What> {
+        match seen {
+            Ok(()) => {
+                self.was_ready = true;
+                self.refusals = 0;
+                std::mem::take(&mut self.told_unready).then_some(What::ReadyAgain)
+            }
+            Err(why) => {
+                self.refusals += 1;
+                let news = !self.told_unready && (self.was_ready || self.refusals > LOADING);
+                self.told_unready |= news;
+                news.then_some(What::Unready(why))
+            }
+        }
+    }
+}
 
 /// The answers of one node, as long as it is held.
 #[derive(Debug)]
@@ -83,4 +115,32 @@ fn cause(error: &reqwest::Error) -> String {
         last = Some(next);
     }
     last.map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `+` is an answer of 200, `-` is any other; below each, what is told: `r` ready again, `u` unready.
+    fn told(answers: &str) -> String {
+        let mut readiness = Readiness::default();
+        let tell = |answer| match readiness.after(if answer == '+' { Ok(()) } else { Err("503".to_owned()) }) {
+            None => ' ',
+            Some(What::ReadyAgain) => 'r',
+            Some(What::Unready(_)) => 'u',
+            Some(other) => panic!("{other:?}"),
+        };
+        answers.chars().map(tell).collect()
+    }
+
+    #[test]
+    fn only_changes_are_told() {
+        assert_eq!(told("++--++-+"), "  u r ur");
+    }
+
+    #[test]
+    fn a_process_that_loads_is_no_news_until_it_takes_long() {
+        assert_eq!(told("---++"), "     ");
+        assert_eq!(told("-----+"), "   u r");
+    }
 }

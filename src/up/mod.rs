@@ -77,6 +77,9 @@ async fn up(settings: &Settings, warnings: &[String], screen: &Screen) -> Result
         signal = signals.next() => return Ok(signal.code()),
     };
     let address = listener.as_ref().map(TcpListener::local_addr).transpose().context("no control address")?;
+    if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+        screen.complain(&format!("warning: --control {address}: whoever reaches this address can stop the nodes"));
+    }
     screen.cascade(&cascade, address);
     let api = listener.map(|listener| serve(listener, &cascade));
 
