@@ -1,6 +1,7 @@
 //! The command line: what can be asked for. Parses; runs nothing.
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -18,7 +19,6 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "made once, at start")]
 pub enum Command {
     /// One node of a cascade (the default): answers GET /, calls the next node if it has a target
     Serve(Settings),
@@ -65,7 +65,10 @@ fn with_default_command(args: &[OsString]) -> Vec<OsString> {
 fn refusal(error: &clap::Error, environment: &Environment) -> Refusal {
     use clap::error::{ContextKind, ContextValue};
     if !error.use_stderr() {
-        return Refusal { text: error.render().ansi().to_string(), code: 0 };
+        let text = error.render();
+        // Colours are for people, not for pipes.
+        let text = if std::io::stdout().is_terminal() { text.ansi().to_string() } else { text.to_string() };
+        return Refusal { text, code: 0 };
     }
     let rendered = error.render().to_string();
     let mut line = rendered.lines().next().unwrap_or("error: wrong use").to_owned();

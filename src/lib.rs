@@ -15,6 +15,7 @@
 //! | [`health`] | alive? ready? |
 //! | [`telemetry`] | log lines and metrics |
 //! | [`wire`] | all that crosses the network |
+//! | [`signals`] | what asks a process to stop |
 //! | [`units`] | durations as people write them |
 
 pub mod cli;
@@ -24,6 +25,7 @@ pub mod health;
 pub mod serve;
 pub mod server;
 pub mod settings;
+pub mod signals;
 pub mod telemetry;
 pub mod units;
 pub mod up;

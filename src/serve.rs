@@ -10,13 +10,13 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::downstream::{Downstream, TlsError};
 use crate::health::Health;
 use crate::server::{self, BindError, Server};
 use crate::settings::Settings;
+use crate::signals::{Signals, Stop};
 use crate::telemetry::{self, AccessLog, Metrics};
 use crate::web::{Node, Parts, Site};
 
@@ -174,7 +174,7 @@ async fn stop_in_order(settings: &Settings, parts: &Parts, server: &Server, sign
     let first = signals.next().await;
     let delay = match first {
         Stop::Terminate => *settings.server.drain_delay,
-        Stop::Interrupt => Duration::ZERO,
+        Stop::Interrupt | Stop::Hangup => Duration::ZERO,
     };
     let drain = async {
         parts.health.drain();
@@ -193,50 +193,6 @@ async fn stop_in_order(settings: &Settings, parts: &Parts, server: &Server, sign
         second = signals.next() => {
             warn!("{second} while draining: stopped at once");
             second.code()
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Stop {
-    Terminate,
-    Interrupt,
-}
-
-impl Stop {
-    /// As a shell reports a process that this signal ended.
-    fn code(self) -> u8 {
-        match self {
-            Stop::Terminate => 143,
-            Stop::Interrupt => 130,
-        }
-    }
-}
-
-impl std::fmt::Display for Stop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Stop::Terminate => "SIGTERM",
-            Stop::Interrupt => "SIGINT",
-        })
-    }
-}
-
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Signals> {
-        let listen = |kind| signal(kind).context("signals cannot be received");
-        Ok(Signals { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) -> Stop {
-        tokio::select! {
-            _ = self.terminate.recv() => Stop::Terminate,
-            _ = self.interrupt.recv() => Stop::Interrupt,
         }
     }
 }

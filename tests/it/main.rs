@@ -1,1 +1,5 @@
+//! All tests that run the built binary, as one binary.
 
+mod cluster;
+mod up;
+mod up_support;
