@@ -1,9 +1,9 @@
 //! The server edge: an accept loop, limits on what a client may hold, and the drain. Knows no route.
 
 mod listen;
+mod sabotage;
 mod slot;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use axum::Router;
 use axum::body::Body;
 use clap::Args;
 use hyper::body::Incoming;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use serde::Serialize;
@@ -26,8 +26,10 @@ use tower::Service;
 use tracing::{info, warn};
 
 pub use listen::{BindError, bind};
+use sabotage::{Breakable, BrokenOff, Sabotage};
 use slot::{Slot, Watched};
 
+use crate::fault::ToAbort;
 use crate::telemetry::{Metrics, Side};
 use crate::units::{Span, count, span};
 
@@ -192,13 +194,14 @@ async fn connection(server: Server, stream: TcpStream, peer: SocketAddr, routes:
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY for {peer}");
     }
-    let slot = Slot::new();
-    let service = hyper::service::service_fn(|request| answer(routes.clone(), slot.clone(), request));
+    let (slot, sabotage) = (Slot::new(), Sabotage::default());
+    let service = hyper::service::service_fn(|request| answer(routes.clone(), slot.clone(), sabotage.clone(), request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // No header_read_timeout of hyper's: it would also end idle connections, and costs a timer for each request.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(MAX_HEAD).pipeline_flush(true);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(MAX_HEAD as u32).max_concurrent_streams(256);
-    let connection = builder.serve_connection(TokioIo::new(Watched::new(stream, slot.clone())), service);
+    let stream = Watched::new(Breakable::new(stream, sabotage.clone()), slot.clone());
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let expired = slot.expired(*settings.header_timeout, *settings.idle_timeout);
     tokio::pin!(expired);
@@ -223,7 +226,17 @@ async fn connection(server: Server, stream: TcpStream, peer: SocketAddr, routes:
     drop(place);
 }
 
-async fn answer(mut routes: Router, slot: Slot, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    mut routes: Router,
+    slot: Slot,
+    sabotage: Sabotage,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, BrokenOff> {
     let _busy = slot.busy();
-    routes.call(request).await
+    let (version, head_only) = (request.version(), request.method() == Method::HEAD);
+    let Ok(response) = routes.call(request).await;
+    match response.extensions().get::<ToAbort>().cloned() {
+        None => Ok(response),
+        Some(mark) => sabotage.plan(mark, response, version, head_only).await,
+    }
 }

@@ -1,15 +1,16 @@
 //! `GET /`: calls the next node, if there is one, and nests its answer.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{RawQuery, State};
+use axum::extract::{Extension, RawQuery, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::Node;
+use super::inject::{Arrived, Refusal};
 use super::settings::OnFailure;
 use crate::downstream::{Answer, Budget, CallError, Outgoing};
 use crate::telemetry::Outcome;
@@ -22,15 +23,23 @@ pub(super) struct Ended {
     pub(super) correlation_id: HeaderValue,
 }
 
-pub(super) async fn get(State(node): State<Node>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+pub(super) async fn get(
+    State(node): State<Node>,
+    RawQuery(query): RawQuery,
+    arrived: Option<Extension<Arrived>>,
+    headers: HeaderMap,
+) -> Response {
     let start = Instant::now();
+    // An injected delay has used up some of the caller's time.
+    let arrived = arrived.map_or(start, |Extension(Arrived(at))| at);
     let id = wire::correlation_id(&headers);
     if node.downstream().is_leaf() {
-        return reply(&node, &id, None, start.elapsed(), Duration::ZERO);
+        return reply(&node, &id, None, arrived.elapsed(), Duration::ZERO);
     }
     let result = match node.next_hop(&headers) {
         Ok(hop) => {
-            let callers = number(&headers, &wire::EXPECTED_TIMEOUT).map(Duration::from_millis);
+            let callers = number(&headers, &wire::EXPECTED_TIMEOUT)
+                .map(|ms| Duration::from_millis(ms).saturating_sub(start - arrived));
             let budget = Budget::new(start, *node.downstream().settings().timeout, callers);
             let headers = forwarded(&node, &headers, &id, hop);
             node.downstream().call(Outgoing { query: query.as_deref(), headers, budget }).await
@@ -38,7 +47,16 @@ pub(super) async fn get(State(node): State<Node>, RawQuery(query): RawQuery, hea
         Err(error) => Err(error),
     };
     let called = start.elapsed();
-    reply(&node, &id, Some(result), start.elapsed(), called)
+    reply(&node, &id, Some(result), arrived.elapsed(), called)
+}
+
+/// The answer of a node that does not do its work: it is itself the one that does not answer.
+pub(super) fn refuse(node: &Node, headers: &HeaderMap, refusal: Refusal) -> Response {
+    let Refusal { reason, status, sentence, took } = refusal;
+    let below = Below { depth: 1, partial: true, failure: Some(Failure { reason, hop: 1 }) };
+    let msg = format!("{reason}: {sentence}");
+    let content = Content { json: None, msg: Some(&msg), status, below };
+    respond(node, &wire::correlation_id(headers), content, (took, Duration::ZERO))
 }
 
 /// Where this node stands in the cascade, checked: how many nodes the request has passed, and which.
@@ -105,7 +123,7 @@ fn value(text: impl AsRef<str>) -> HeaderValue {
 
 fn reply(
     node: &Node,
-    id: &Cow<'_, str>,
+    id: &str,
     result: Option<Result<Answer, CallError>>,
     took: Duration,
     called: Duration,
@@ -113,17 +131,28 @@ fn reply(
     let answer = result.as_ref().and_then(|result| result.as_ref().ok());
     let error = result.as_ref().and_then(|result| result.as_ref().err());
     let msg = error.map(ToString::to_string);
-    let body = serde_json::to_vec(&Reply {
-        host: node.name(),
-        port: node.port(),
-        correlation_id: id,
-        response_info: answer.map(|answer| &*answer.json),
+    let content = Content {
+        json: answer.map(|answer| &*answer.json),
         msg: msg.as_deref(),
-    })
-    .expect("strings, a number and checked JSON");
+        status: error.map_or(StatusCode::OK, |error| node.on_failure().status(error)),
+        below: seen_from_here(answer, error),
+    };
+    respond(node, id, content, (took, called))
+}
 
-    let ours = seen_from_here(answer, error);
-    let status = error.map_or(StatusCode::OK, |error| node.on_failure().status(error));
+/// What differs between one answer and another.
+struct Content<'a> {
+    json: Option<&'a RawValue>,
+    msg: Option<&'a str>,
+    status: StatusCode,
+    below: Below,
+}
+
+fn respond(node: &Node, id: &str, content: Content<'_>, (took, called): (Duration, Duration)) -> Response {
+    let Content { json, msg, status, below: ours } = content;
+    let (host, port) = (node.name(), node.port());
+    let body = serde_json::to_vec(&Reply { host, port, correlation_id: id, response_info: json, msg })
+        .expect("strings, a number and checked JSON");
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let id = value(id);

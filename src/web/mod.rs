@@ -1,8 +1,11 @@
 //! The way in: one list of routes, one list of layers, one error envelope.
 
+mod burden;
 mod cascade;
 mod config;
 mod error;
+mod faults;
+mod inject;
 mod observe;
 mod probes;
 mod settings;
@@ -12,19 +15,22 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get};
 use serde_json::Value;
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 
+pub use faults::inject as inject_faults;
 pub use settings::{OnFailure, Settings};
 
 use crate::downstream::Downstream;
+use crate::fault::Faults;
 use crate::health::Health;
 use crate::telemetry::{AccessLog, Metrics};
 use error::Problem;
+use inject::{Injector, Refuse};
 
 /// Everything that a handler needs of the node it answers for. Clones are the same node.
 #[derive(Clone)]
@@ -43,6 +49,7 @@ pub struct Parts {
     /// With connections of this worker's own.
     pub downstream: Downstream,
     pub health: Health,
+    pub faults: Faults,
     pub metrics: Metrics,
     pub access_log: AccessLog,
 }
@@ -79,12 +86,32 @@ impl Node {
     fn downstream(&self) -> &Downstream {
         &self.0.downstream
     }
+
+    fn faults(&self) -> &Faults {
+        &self.0.faults
+    }
 }
 
-/// Every path of a node, aliases beside it. The first path of a line is its label in metrics.
-fn routes() -> Vec<(&'static [&'static str], MethodRouter<Node>)> {
+/// What the paths allow that are only read.
+const READ: &str = "GET, HEAD, OPTIONS";
+
+/// Aliases beside each other. The first path is the label in metrics.
+type Paths = &'static [&'static str];
+
+/// The paths that do a node's work. Faults are injected here and nowhere else.
+fn business() -> Vec<(Paths, MethodRouter<Node>)> {
+    vec![(&["/"], get(cascade::get))]
+}
+
+/// The paths that change how the node behaves.
+fn control() -> Vec<(Paths, MethodRouter<Node>)> {
+    let faults = get(faults::get).put(faults::put).delete(faults::delete);
+    vec![(&["/faults"], with_options(faults, "GET, HEAD, PUT, DELETE, OPTIONS"))]
+}
+
+/// The paths that only look.
+fn observation() -> Vec<(Paths, MethodRouter<Node>)> {
     vec![
-        (&["/"], get(cascade::get)),
         (&["/live", "/livez", "/health/live"], get(probes::live)),
         (&["/ready", "/readyz", "/health/ready"], get(probes::ready)),
         (&["/config"], get(config::config)),
@@ -96,8 +123,13 @@ fn routes() -> Vec<(&'static [&'static str], MethodRouter<Node>)> {
 pub fn router(node: Node) -> Router {
     let mut router = Router::new();
     let mut labels = observe::Labels::default();
-    for (paths, methods) in routes() {
-        let methods = methods.options(options);
+    let business = business().into_iter().map(|(paths, methods)| {
+        let refuse: Refuse = if paths == ["/"] { cascade::refuse } else { Problem::refuse };
+        let injector = Injector { node: node.clone(), refuse };
+        (paths, methods.route_layer(axum::middleware::from_fn_with_state(injector, inject::inject)))
+    });
+    let read = business.chain(observation()).map(|(paths, methods)| (paths, with_options(methods, READ)));
+    for (paths, methods) in read.chain(control()) {
         for path in paths {
             labels.add(path, paths[0]);
             router = router.route(path, methods.clone());
@@ -115,14 +147,13 @@ pub fn router(node: Node) -> Router {
     router.fallback(not_found).method_not_allowed_fallback(not_allowed).layer(layers).with_state(node)
 }
 
-async fn options(State(node): State<Node>) -> Response {
-    // axum adds what else a path allows to 405 only, so the answer is the same for all paths that are read.
-    let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
-    (
-        [(header::ALLOW, allow)],
-        axum::Json(serde_json::json!({ "host": node.name(), "allow": ["GET", "HEAD", "OPTIONS"] })),
-    )
-        .into_response()
+/// Answers OPTIONS too. axum knows what a path allows only for 405, so each list of paths says it.
+fn with_options(methods: MethodRouter<Node>, allow: &'static str) -> MethodRouter<Node> {
+    methods.options(async move |State(node): State<Node>| {
+        let methods: Vec<_> = allow.split(", ").collect();
+        let header = (header::ALLOW, HeaderValue::from_static(allow));
+        ([header], axum::Json(serde_json::json!({ "host": node.name(), "allow": methods })))
+    })
 }
 
 async fn not_found(State(node): State<Node>, uri: axum::http::Uri) -> Problem {

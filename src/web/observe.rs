@@ -11,6 +11,7 @@ use axum::response::Response;
 
 use super::Node;
 use super::cascade::Ended;
+use crate::fault::ToAbort;
 use crate::telemetry::{AccessLog, Line, Metrics, Outcome, RequestLabels};
 use crate::wire::CASCADE_STATUS;
 
@@ -85,6 +86,7 @@ impl End {
         End {
             status: status.as_u16(),
             outcome: match cascade {
+                _ if response.extensions().get::<ToAbort>().is_some() => Outcome::Failed,
                 Some(ended) => ended.outcome,
                 None if status.is_server_error() => Outcome::Failed,
                 None => Outcome::Complete,
