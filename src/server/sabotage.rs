@@ -20,6 +20,7 @@ use socket2::SockRef;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
 
 use crate::fault::{Count, ToAbort};
 use crate::wire::Abort;
@@ -29,6 +30,8 @@ const STAND_IN: &[u8] = b" 200 stand-in\r\n";
 const VERSION: usize = b"HTTP/1.1".len();
 /// A body that is to be cut is one of ours, and small.
 const MAX_CUT: usize = 64 * 1024;
+/// Enough for frames that are ready to be written.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// The answer is not sent: the HTTP/2 stream is reset.
 #[derive(Debug, Error)]
@@ -72,8 +75,9 @@ impl Sabotage {
             carried_out.add();
             return match abort {
                 Abort::Truncate => {
-                    let half = body.slice(..body.len() / 2);
-                    Ok(Response::from_parts(head, Body::new(Cut { half: Some(half), length: body.len() })))
+                    let half = Some(body.slice(..body.len() / 2));
+                    let moment = Box::pin(sleep(MOMENT));
+                    Ok(Response::from_parts(head, Body::new(Cut { half, length: body.len(), moment })))
                 }
                 Abort::Reset | Abort::Empty | Abort::Garbage => Err(BrokenOff),
             };
@@ -124,18 +128,23 @@ fn truncated(head: &response::Parts, body: &[u8], version: Version, head_only: b
     bytes
 }
 
-/// Half a body, then an error.
+/// Half a body, then an error: after a moment, as a reset throws away what is still to be written.
 struct Cut {
     half: Option<Bytes>,
     length: usize,
+    moment: Pin<Box<Sleep>>,
 }
 
 impl http_body::Body for Cut {
     type Data = Bytes;
     type Error = BrokenOff;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        Poll::Ready(Some(self.half.take().map(Frame::data).ok_or(BrokenOff)))
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if let Some(half) = self.half.take() {
+            return Poll::Ready(Some(Ok(Frame::data(half))));
+        }
+        ready!(self.moment.as_mut().poll(cx));
+        Poll::Ready(Some(Err(BrokenOff)))
     }
 
     fn size_hint(&self) -> http_body::SizeHint {

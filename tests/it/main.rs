@@ -1,1 +1,3 @@
+//! All tests that run the built binary, as one binary.
 
+mod faults;
