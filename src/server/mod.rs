@@ -198,8 +198,9 @@ async fn connection(server: Server, stream: TcpStream, peer: SocketAddr, routes:
     let service = hyper::service::service_fn(|request| answer(routes.clone(), slot.clone(), sabotage.clone(), request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // No header_read_timeout of hyper's: it would also end idle connections, and costs a timer for each request.
-    // No pipeline_flush: with it, hyper 1.12 drops finished answers when a connection closes while more has been sent.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(MAX_HEAD).writev(false);
+    // No pipeline_flush: it would hold back the 400 or 431 to a head that cannot be read, until the connection is gone,
+    // and drop finished answers when a connection closes while more has been received.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(MAX_HEAD);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(MAX_HEAD as u32).max_concurrent_streams(256);
     let stream = Watched::new(Breakable::new(stream, sabotage.clone()), slot.clone());
     let connection = builder.serve_connection(TokioIo::new(stream), service);
