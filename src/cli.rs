@@ -70,7 +70,13 @@ fn refusal(error: &clap::Error, environment: &Environment) -> Refusal {
         let text = if std::io::stdout().is_terminal() { text.ansi().to_string() } else { text.to_string() };
         return Refusal { text, code: 0 };
     }
-    let rendered = error.render().to_string();
+    let mut rendered = error.render().to_string();
+    // A value of several lines, such as JSON, is shown on one.
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
+        && value.contains('\n')
+    {
+        rendered = rendered.replace(value.as_str(), &value.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
     let mut line = rendered.lines().next().unwrap_or("error: wrong use").to_owned();
     // A value that came from the environment is named by its variable: the flag was never typed.
     if let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) {
@@ -127,6 +133,13 @@ mod tests {
                 &["'soon'", "--timeout", "300ms", "(from REST_CASCADE_TIMEOUT)"],
             ),
             (&["--timeout", "0"], &[], &["'0'", "--timeout", "must be from 1ms to 1h"]),
+            (&["--faults", "{\"error_rate\":2}"], &[], &["--faults", "error_rate: 2 ", "from 0 to 1"]),
+            (
+                &[],
+                &[("REST_CASCADE_FAULTS", "{\n  \"status\": 99\n}")],
+                &["--faults", "status: 99 ", "from 200 to 599", "(from REST_CASCADE_FAULTS)"],
+            ),
+            (&["--slot", "a b"], &[], &["'a b'", "--slot", "1 to 64"]),
             (&["--nonsense"], &[], &["--nonsense"]),
             (&["launch"], &[], &["launch"]),
         ] {

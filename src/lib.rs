@@ -13,6 +13,7 @@
 //! | [`web`] | the way in: routes, layers, errors |
 //! | [`downstream`] | the way out: one call to the next node |
 //! | [`health`] | alive? ready? |
+//! | [`fault`] | decides a fault; makes none |
 //! | [`telemetry`] | log lines and metrics |
 //! | [`wire`] | all that crosses the network |
 //! | [`signals`] | what asks a process to stop |
@@ -21,6 +22,7 @@
 pub mod cli;
 pub mod cluster;
 pub mod downstream;
+pub mod fault;
 pub mod health;
 pub mod serve;
 pub mod server;

@@ -13,12 +13,13 @@ use tokio::runtime::{Builder, Runtime};
 use tracing::{error, info, warn};
 
 use crate::downstream::{Downstream, TlsError};
+use crate::fault::Faults;
 use crate::health::Health;
 use crate::server::{self, BindError, Server};
 use crate::settings::Settings;
 use crate::signals::{Signals, Stop};
 use crate::telemetry::{self, AccessLog, Metrics};
-use crate::web::{Node, Parts, Site};
+use crate::web::{self, Node, Parts, Site};
 
 /// Why a node does not start.
 #[derive(Debug, Error)]
@@ -110,6 +111,10 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
     let name = name(&settings.web.name);
     let config = serde_json::to_value(&settings).context("settings are not JSON")?;
     info!("effective settings: {config}");
+    let faults = Faults::new(&name, settings.fault.slot.clone());
+    if let Some(spec) = settings.fault.faults.clone() {
+        web::inject_faults(&faults, spec).await.map_err(anyhow::Error::msg)?;
+    }
     let parts = Parts {
         port,
         instance: uuid::Uuid::new_v4().simple().to_string()[..12].to_owned(),
@@ -117,6 +122,7 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
         config,
         downstream,
         health: Health::default(),
+        faults,
         metrics: metrics.clone(),
         access_log: AccessLog::new(settings.telemetry.access_log),
         name,

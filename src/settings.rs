@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use clap::{Arg, ArgAction, Args, Command};
 use serde::Serialize;
 
-use crate::{downstream, health, server, telemetry, web};
+use crate::{downstream, fault, health, server, telemetry, web};
 
 /// Everything that `serve` can be told. Shown whole at `/config` and on one line at start, secrets hidden.
 #[derive(Args, Clone, Debug, Serialize)]
@@ -26,6 +26,9 @@ pub struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     pub health: health::Settings,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub fault: fault::Settings,
     #[command(flatten)]
     #[serde(flatten)]
     pub telemetry: telemetry::Settings,

@@ -1,9 +1,9 @@
 //! The server edge: an accept loop, limits on what a client may hold, and the drain. Knows no route.
 
 mod listen;
+mod sabotage;
 mod slot;
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use axum::body::Body;
 use clap::Args;
 use hyper::body::Incoming;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use serde::Serialize;
@@ -25,8 +25,10 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 pub use listen::{BindError, bind};
+use sabotage::{Breakable, BrokenOff, Sabotage};
 use slot::{Slot, Watched};
 
+use crate::fault::ToAbort;
 use crate::telemetry::{Metrics, Side};
 use crate::units::{Span, count, span};
 
@@ -216,19 +218,23 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY for {peer}");
     }
-    let slot = Slot::new(slot::coarse);
+    let (slot, sabotage) = (Slot::new(slot::coarse), Sabotage::default());
     let service = hyper::service::service_fn(|request| {
-        let (busy, site) = (slot.busy(), site.clone());
+        let (busy, site, sabotage) = (slot.busy(), site.clone(), sabotage.clone());
         async move {
             let _busy = busy;
-            Ok::<_, Infallible>(site.answer(request).await)
+            answer(&site, &sabotage, request).await
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // No header_read_timeout of hyper's: it would also end idle connections, and costs a timer for each request.
+    // No pipeline_flush: it would hold back the 400 or 431 to a head that cannot be read, until the connection is gone,
+    // and drop finished answers when a connection closes while more has been received.
+    // No writev: an answer's head and body are small, and one buffer is sent faster than two.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(MAX_HEAD).writev(false);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(MAX_HEAD as u32).max_concurrent_streams(256);
-    let connection = builder.serve_connection(TokioIo::new(Watched::new(stream, slot.clone())), service);
+    let stream = Watched::new(Breakable::new(stream, sabotage.clone()), slot.clone());
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let expired = slot.expired(*settings.header_timeout, *settings.idle_timeout);
     tokio::pin!(expired);
@@ -251,4 +257,17 @@ async fn connection(
         }
     }
     drop(place);
+}
+
+async fn answer(
+    site: &impl Answers,
+    sabotage: &Sabotage,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, BrokenOff> {
+    let (version, head_only) = (request.version(), request.method() == Method::HEAD);
+    let response = site.answer(request).await;
+    match response.extensions().get::<ToAbort>().cloned() {
+        None => Ok(response),
+        Some(mark) => sabotage.plan(mark, response, version, head_only).await,
+    }
 }

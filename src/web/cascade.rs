@@ -6,9 +6,11 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::Node;
+use super::inject::{Arrived, Refusal};
 use super::settings::OnFailure;
 use crate::downstream::{Answer, Budget, CallError, Outgoing};
 use crate::wire::{self, Below, Failure, Reason, Reply};
@@ -16,21 +18,32 @@ use crate::wire::{self, Below, Failure, Reason, Reply};
 pub(super) async fn get(State(node): State<Node>, request: Request) -> Response {
     let start = Instant::now();
     let (asked, _) = request.into_parts();
+    // An injected delay has used up some of the caller's time.
+    let arrived = asked.extensions.get::<Arrived>().map_or(start, |Arrived(at)| *at);
     let id = wire::correlation_id(&asked.headers);
     if node.downstream().is_leaf() {
-        return reply(&node, id, None, Timing { start, call: None });
+        return reply(&node, id, None, Timing { arrived, call: Duration::ZERO });
     }
-    let call = Instant::now();
     let result = match node.next_hop(&asked.headers) {
         Ok(hop) => {
-            let callers = number(&asked.headers, &wire::EXPECTED_TIMEOUT).map(Duration::from_millis);
+            let callers = number(&asked.headers, &wire::EXPECTED_TIMEOUT)
+                .map(|ms| Duration::from_millis(ms).saturating_sub(start - arrived));
             let budget = Budget::new(start, *node.downstream().settings().timeout, callers);
             let headers = forwarded(&node, &asked.headers, &id, hop);
             node.downstream().call(Outgoing { query: asked.uri.query(), headers, budget }).await
         }
         Err(error) => Err(error),
     };
-    reply(&node, id, Some(result), Timing { start, call: Some(call.elapsed()) })
+    reply(&node, id, Some(result), Timing { arrived, call: start.elapsed() })
+}
+
+/// The answer of a node that does not do its work: it is itself the one that does not answer.
+pub(super) fn refuse(node: &Node, headers: &HeaderMap, refusal: Refusal) -> Response {
+    let Refusal { reason, status, sentence, arrived } = refusal;
+    let below = Below { depth: 1, partial: true, failure: Some(Failure { reason, hop: 1 }) };
+    let msg = format!("{reason}: {sentence}");
+    let content = Content { json: None, msg: Some(&msg), status, below };
+    respond(node, wire::correlation_id(headers), content, Timing { arrived, call: Duration::ZERO })
 }
 
 /// Where this node stands in the cascade, checked: how many nodes the request has passed, and which.
@@ -101,20 +114,31 @@ fn reply(node: &Node, id: HeaderValue, result: Option<Result<Answer, CallError>>
     let answer = result.as_ref().and_then(|result| result.as_ref().ok());
     let error = result.as_ref().and_then(|result| result.as_ref().err());
     let msg = error.map(ToString::to_string);
-    let nested = answer.map_or(0, |answer| answer.json.get().len());
-    let mut body = Vec::with_capacity(nested + 256);
-    let reply = Reply {
-        host: node.name(),
-        port: node.port(),
-        correlation_id: text(&id),
-        response_info: answer.map(|answer| &*answer.json),
+    let content = Content {
+        json: answer.map(|answer| &*answer.json),
         msg: msg.as_deref(),
+        status: error.map_or(StatusCode::OK, |error| node.on_failure().status(error)),
+        below: seen_from_here(answer, error),
     };
-    serde_json::to_writer(&mut body, &reply).expect("strings, a number and checked JSON into memory");
+    respond(node, id, content, timing)
+}
 
-    let ours = seen_from_here(answer, error);
+/// What differs between one answer and another.
+struct Content<'a> {
+    json: Option<&'a RawValue>,
+    msg: Option<&'a str>,
+    status: StatusCode,
+    below: Below,
+}
+
+fn respond(node: &Node, id: HeaderValue, content: Content<'_>, timing: Timing) -> Response {
+    let Content { json, msg, status, below: ours } = content;
+    let mut body = Vec::with_capacity(json.map_or(0, |json| json.get().len()) + 256);
+    let (host, port) = (node.name(), node.port());
+    let reply = Reply { host, port, correlation_id: text(&id), response_info: json, msg };
+    serde_json::to_writer(&mut body, &reply).expect("strings, a number and checked JSON into memory");
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = error.map_or(StatusCode::OK, |error| node.on_failure().status(error));
+    *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.reserve(10);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -147,17 +171,16 @@ fn seen_from_here(answer: Option<&Answer>, error: Option<&CallError>) -> Below {
 
 /// Where the time went, for `server-timing`.
 struct Timing {
-    start: Instant,
-    call: Option<Duration>,
+    arrived: Instant,
+    call: Duration,
 }
 
 impl Timing {
     fn header(self) -> HeaderValue {
-        let call = self.call.unwrap_or_default();
-        let own = self.start.elapsed().saturating_sub(call);
+        let own = self.arrived.elapsed().saturating_sub(self.call);
         // In whole microseconds: printing a float costs more than the rest of this header.
         let ms = |time: Duration| (time.as_millis(), time.subsec_micros() % 1000);
-        let ((own, own_us), (call, call_us)) = (ms(own), ms(call));
+        let ((own, own_us), (call, call_us)) = (ms(own), ms(self.call));
         value(format!("self;dur={own}.{own_us:03}, downstream;dur={call}.{call_us:03}"))
     }
 }

@@ -1,11 +1,12 @@
 //! The one error envelope: JSON that names the host and says what is wrong.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::Node;
+use super::inject::Refusal;
 
 /// An answer that is not what was asked for.
 #[derive(Debug)]
@@ -25,6 +26,12 @@ struct Envelope<'a> {
 impl Problem {
     pub(super) fn new(node: &Node, status: StatusCode, error: impl Into<String>) -> Problem {
         Problem { status, host: node.name().to_owned(), error: error.into() }
+    }
+
+    /// The answer of a business route that does not do its work.
+    pub(super) fn refuse(node: &Node, _: &HeaderMap, refusal: Refusal) -> Response {
+        let Refusal { reason, status, sentence, .. } = refusal;
+        Problem::new(node, status, format!("{reason}: {sentence}")).into_response()
     }
 }
 

@@ -1,8 +1,11 @@
 //! The way in: one list of routes, one list of layers, one error envelope.
 
+mod burden;
 mod cascade;
 mod config;
 mod error;
+mod faults;
+mod inject;
 mod observe;
 mod probes;
 mod settings;
@@ -20,13 +23,16 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use tower::Service;
 
+pub use faults::inject as inject_faults;
 pub use settings::{OnFailure, Settings};
 
 use crate::downstream::Downstream;
+use crate::fault::Faults;
 use crate::health::Health;
 use crate::server;
 use crate::telemetry::{AccessLog, Metrics};
 use error::Problem;
+use inject::{Injector, Refuse};
 use observe::Observer;
 
 /// Everything that a handler needs of the node it answers for. Clones are the same node.
@@ -46,6 +52,7 @@ pub struct Parts {
     /// With connections of this worker's own.
     pub downstream: Downstream,
     pub health: Health,
+    pub faults: Faults,
     pub metrics: Metrics,
     pub access_log: AccessLog,
 }
@@ -82,12 +89,32 @@ impl Node {
     fn downstream(&self) -> &Downstream {
         &self.0.downstream
     }
+
+    fn faults(&self) -> &Faults {
+        &self.0.faults
+    }
 }
 
-/// Every path of a node, aliases beside it. The first path of a line is its label in metrics.
-fn routes() -> Vec<(&'static [&'static str], MethodRouter<Node>)> {
+/// What the paths allow that are only read.
+const READ: &str = "GET, HEAD, OPTIONS";
+
+/// Aliases beside each other. The first path is the label in metrics.
+type Paths = &'static [&'static str];
+
+/// The paths that do a node's work. Faults are injected here and nowhere else.
+fn business() -> Vec<(Paths, MethodRouter<Node>)> {
+    vec![(&["/"], get(cascade::get))]
+}
+
+/// The paths that change how the node behaves.
+fn control() -> Vec<(Paths, MethodRouter<Node>)> {
+    let faults = get(faults::get).put(faults::put).delete(faults::delete);
+    vec![(&["/faults"], with_options(faults, "GET, HEAD, PUT, DELETE, OPTIONS"))]
+}
+
+/// The paths that only look.
+fn observation() -> Vec<(Paths, MethodRouter<Node>)> {
     vec![
-        (&["/"], get(cascade::get)),
         (&["/live", "/livez", "/health/live"], get(probes::live)),
         (&["/ready", "/readyz", "/health/ready"], get(probes::ready)),
         (&["/config"], get(config::config)),
@@ -101,19 +128,22 @@ pub struct Site {
     node: Node,
     observer: Observer,
     router: Router,
+    /// The same routes with faults around the business ones; a node without faults goes past the layer.
+    faulty: Router,
 }
 
 impl Site {
     pub fn new(node: Node) -> Site {
         let mut observer = Observer::new(node.0.metrics.clone(), node.0.access_log.clone());
-        let mut router = Router::new();
-        for (paths, methods) in routes() {
+        for (paths, _) in business().iter().chain(&control()).chain(&observation()) {
             observer.know(paths);
-            let methods = methods.options(options);
-            router = paths.iter().fold(router, |router, path| router.route(path, methods.clone()));
         }
-        let router = router.fallback(not_found).method_not_allowed_fallback(not_allowed).with_state(node.clone());
-        Site { node, observer, router }
+        let faulty = business().into_iter().map(|(paths, methods)| {
+            let refuse: Refuse = if paths == ["/"] { cascade::refuse } else { Problem::refuse };
+            let injector = Injector { node: node.clone(), refuse };
+            (paths, methods.route_layer(axum::middleware::from_fn_with_state(injector, inject::inject)))
+        });
+        Site { router: router(&node, business()), faulty: router(&node, faulty), observer, node }
     }
 
     fn panicked(&self) -> Response {
@@ -122,13 +152,23 @@ impl Site {
     }
 }
 
+fn router(node: &Node, business: impl IntoIterator<Item = (Paths, MethodRouter<Node>)>) -> Router {
+    let read = business.into_iter().chain(observation()).map(|(paths, methods)| (paths, with_options(methods, READ)));
+    let mut router = Router::new();
+    for (paths, methods) in read.chain(control()) {
+        router = paths.iter().fold(router, |router, path| router.route(path, methods.clone()));
+    }
+    router.fallback(not_found).method_not_allowed_fallback(not_allowed).with_state(node.clone())
+}
+
 impl server::Answers for Site {
     /// What lies over every route, outermost first. Plain calls: a stack of boxed layers cost 2 µs a request.
     async fn answer(&self, request: Request<Incoming>) -> Response {
         // 1. What is observed is what the client gets.
         let observed = self.observer.begin(&request);
         // 2. A handler that panics ends its own request only.
-        let routed = AssertUnwindSafe(self.router.clone().call(request)).catch_unwind().await;
+        let mut router = if self.node.faults().apply() { self.faulty.clone() } else { self.router.clone() };
+        let routed = AssertUnwindSafe(router.call(request)).catch_unwind().await;
         let mut response =
             routed.map_or_else(|_| self.panicked(), |response| response.unwrap_or_else(|never| match never {}));
         // 3. Nothing that a stranger put into an answer may be taken for a page.
@@ -138,14 +178,13 @@ impl server::Answers for Site {
     }
 }
 
-async fn options(State(node): State<Node>) -> Response {
-    // axum adds what else a path allows to 405 only, so the answer is the same for all paths that are read.
-    let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
-    (
-        [(header::ALLOW, allow)],
-        axum::Json(serde_json::json!({ "host": node.name(), "allow": ["GET", "HEAD", "OPTIONS"] })),
-    )
-        .into_response()
+/// Answers OPTIONS too. axum knows what a path allows only for 405, so each list of paths says it.
+fn with_options(methods: MethodRouter<Node>, allow: &'static str) -> MethodRouter<Node> {
+    methods.options(async move |State(node): State<Node>| {
+        let methods: Vec<_> = allow.split(", ").collect();
+        let header = (header::ALLOW, HeaderValue::from_static(allow));
+        ([header], axum::Json(serde_json::json!({ "host": node.name(), "allow": methods })))
+    })
 }
 
 async fn not_found(State(node): State<Node>, uri: axum::http::Uri) -> Problem {

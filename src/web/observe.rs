@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::http::{HeaderName, Method, Request};
 use axum::response::Response;
 
+use crate::fault::ToAbort;
 use crate::telemetry::{AccessLog, Counted, Line, Metrics, Outcome, RouteMetrics};
 use crate::wire::{CASCADE_STATUS, X_CORRELATION_ID};
 
@@ -66,7 +67,7 @@ impl Observed {
             |name: &HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
         let status = response.status();
         let outcome = match text(&CASCADE_STATUS) {
-            _ if status.is_server_error() => Outcome::Failed,
+            _ if status.is_server_error() || response.extensions().get::<ToAbort>().is_some() => Outcome::Failed,
             "partial" => Outcome::Partial,
             _ => Outcome::Complete,
         };

@@ -1,4 +1,8 @@
-//! All that crosses the network between nodes: the answer's body, the reasons of a failure, the header names.
+//! All that crosses the network: the answer's body, the reasons of a failure, the header names, faults as JSON.
+
+mod delay;
+mod faults;
+mod member;
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,6 +10,9 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::value::RawValue;
+
+pub use delay::{Delay, MAX_DELAY};
+pub use faults::{Abort, DeadWork, FaultSpec, SpecError};
 
 /// The answer to `GET /`: these five members in this order, whatever happens.
 #[derive(Debug, Serialize)]
