@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::secret::redacted;
 use crate::settings::{Environment, Settings};
 use crate::{health, up};
 
@@ -69,6 +70,9 @@ fn refusal(error: &clap::Error, environment: &Environment) -> Refusal {
     }
     let rendered = error.render().to_string();
     let mut line = rendered.lines().next().unwrap_or("error: wrong use").to_owned();
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        line = line.replace(value.as_str(), &redacted(value));
+    }
     // A value that came from the environment is named by its variable: the flag was never typed.
     if let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) {
         let long = arg.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
@@ -124,6 +128,13 @@ mod tests {
                 &["'soon'", "--timeout", "300ms", "(from REST_CASCADE_TIMEOUT)"],
             ),
             (&["--timeout", "0"], &[], &["'0'", "--timeout", "must be from 1ms to 1h"]),
+            (&["--target", "http://u:p@a b"], &[], &["'http://***@a b'", "--target"]),
+            (&["--check", "db=mysql://u:p@h"], &[], &["'db=mysql://***@h'", "--check", "\"mysql\""]),
+            (
+                &[],
+                &[("REST_CASCADE_CHECK", "db=sim: x=tcp://h")],
+                &["'x=tcp://h'", "port", "(from REST_CASCADE_CHECK)"],
+            ),
             (&["--nonsense"], &[], &["--nonsense"]),
             (&["launch"], &[], &["launch"]),
         ] {

@@ -15,12 +15,14 @@
 //! | [`health`] | alive? ready? |
 //! | [`telemetry`] | log lines and metrics |
 //! | [`wire`] | all that crosses the network |
+//! | [`secret`] | keeps passwords out of messages |
 //! | [`units`] | durations as people write them |
 
 pub mod cli;
 pub mod cluster;
 pub mod downstream;
 pub mod health;
+pub mod secret;
 pub mod serve;
 pub mod server;
 pub mod settings;

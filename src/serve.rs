@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::downstream::{Downstream, TlsError};
-use crate::health::Health;
+use crate::health::{CheckError, Health, Spec};
 use crate::server::{self, BindError, Server};
 use crate::settings::Settings;
 use crate::telemetry::{self, AccessLog, Metrics};
@@ -28,6 +28,8 @@ pub enum StartError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error(transparent)]
     System(#[from] anyhow::Error),
 }
 
@@ -35,7 +37,7 @@ impl StartError {
     /// 2 for a configuration that can never work, 1 for what the machine does not give just now.
     pub fn code(&self) -> u8 {
         match self {
-            StartError::Bind(BindError::Address(..)) | StartError::Tls(_) => 2,
+            StartError::Bind(BindError::Address(..)) | StartError::Tls(_) | StartError::Check(_) => 2,
             StartError::Bind(BindError::Bind { .. }) | StartError::System(_) => 1,
         }
     }
@@ -103,6 +105,7 @@ fn end_with(parent: i32) -> Result<()> {
 }
 
 async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartError> {
+    let health = Health::start(&settings.health, followed(&settings), settings.server.worker_count())?;
     let listeners = server::bind(&settings.server)?;
     let metrics = Metrics::new();
     let downstream = Downstream::start(settings.downstream.clone(), metrics.clone())?;
@@ -116,25 +119,26 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
         settings: settings.web.clone(),
         config,
         downstream,
-        health: Health::default(),
+        health: health.clone(),
         metrics: metrics.clone(),
         access_log: AccessLog::new(settings.telemetry.access_log),
         name,
     };
     let server = Server::new(settings.server.clone(), metrics);
+    health.first_verdicts().await;
     let mut listeners = listeners.into_iter();
     let first = listeners.next().context("no listener")?;
-    for (number, listener) in listeners.enumerate() {
-        let worker = Worker { parts: parts.clone(), server: server.clone() };
+    for (number, listener) in (2..).zip(listeners) {
+        let worker = Worker { number, parts: parts.clone(), server: server.clone() };
         thread::Builder::new()
-            .name(format!("worker-{}", number + 2))
+            .name(format!("worker-{number}"))
             .spawn(move || worker.run_alone(listener))
             .context("a worker thread cannot be started")?;
     }
     announce(&parts)?;
     info!(name = parts.name, port, target = parts.downstream.shown(), "listening on port {port}");
 
-    let worker = Worker { parts: parts.clone(), server: server.clone() };
+    let worker = Worker { number: 1, parts: parts.clone(), server: server.clone() };
     let local = tokio::spawn(worker.run(first));
     let stopped = stop_in_order(&settings, &parts, &server, &mut signals).await;
     local.abort();
@@ -142,8 +146,26 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
     Ok(stopped)
 }
 
+/// The check that `--ready-follows-downstream` adds: the `/ready` of the next node, any replica of it.
+fn followed(settings: &Settings) -> Option<Spec> {
+    if !settings.health.ready_follows_downstream {
+        return None;
+    }
+    let targets = &settings.downstream.target;
+    let urls = targets.ready();
+    if urls.is_empty() {
+        warn!("--ready-follows-downstream has no effect: there is no --target to follow");
+        return None;
+    }
+    warn!(
+        "--ready-follows-downstream: while {targets} is not ready, this node takes no traffic either, and so on up:          one dead node empties the whole cascade, also for requests that would not need it"
+    );
+    Some(Spec::downstream(urls, settings.downstream.target_ca.clone()))
+}
+
 /// The parts as one worker thread uses them.
 struct Worker {
+    number: usize,
     parts: Parts,
     server: Server,
 }
@@ -153,15 +175,20 @@ impl Worker {
     fn run_alone(self, listener: TcpListener) {
         match worker_runtime() {
             Ok(runtime) => runtime.block_on(self.run(listener)),
-            Err(error) => error!("a worker has no runtime: {error:#}"),
+            Err(error) => {
+                error!("worker-{} has no runtime: {error:#}", self.number);
+                self.parts.health.poison(&format!("worker-{} has no runtime", self.number));
+            }
         }
     }
 
     async fn run(self, listener: TcpListener) {
         let downstream = self.parts.downstream.on_this_worker();
-        let node = Node::new(Parts { downstream: downstream.clone(), ..self.parts });
+        let health = self.parts.health.on_this_worker(self.number);
+        let node = Node::new(Parts { downstream: downstream.clone(), health: health.clone(), ..self.parts });
         if let Err(error) = self.server.serve(listener, web::router(node)).await {
-            error!(%error, "a worker cannot listen: {error}");
+            error!(%error, "worker-{} cannot listen: {error}", self.number);
+            health.poison(&format!("worker-{} cannot listen", self.number));
         }
         // The runtime must live until the last of its connections has ended.
         self.server.drained(Duration::MAX).await;

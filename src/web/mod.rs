@@ -2,10 +2,13 @@
 
 mod cascade;
 mod config;
+mod database;
 mod error;
 mod observe;
 mod probes;
 mod settings;
+mod wish;
+mod wrong;
 
 use std::sync::Arc;
 
@@ -79,28 +82,52 @@ impl Node {
     fn downstream(&self) -> &Downstream {
         &self.0.downstream
     }
+
+    fn health(&self) -> &Health {
+        &self.0.health
+    }
 }
 
-/// Every path of a node, aliases beside it. The first path of a line is its label in metrics.
+/// Every path of a node that is only read, aliases beside it. The first path of a line is its label in metrics.
 fn routes() -> Vec<(&'static [&'static str], MethodRouter<Node>)> {
     vec![
         (&["/"], get(cascade::get)),
-        (&["/live", "/livez", "/health/live"], get(probes::live)),
-        (&["/ready", "/readyz", "/health/ready"], get(probes::ready)),
+        (&["/live", "/livez", "/health/live", "/song"], get(probes::live)),
+        (&["/ready", "/readyz", "/health/ready", "/san-sang"], get(probes::ready)),
+        (&["/work", "/viec"], get(database::work)),
+        (&["/data"], get(database::data)),
+        (&["/wrong/live", "/gop-sai"], get(wrong::live)),
+        (&["/wrong/blocking", "/chan"], get(wrong::blocking)),
+        (&["/wrong/no-timeout"], get(wrong::no_timeout)),
+        (&["/wrong/shallow"], get(wrong::shallow)),
+        (&["/wrong/leaky"], get(wrong::leaky)),
         (&["/config"], get(config::config)),
         (&["/metrics"], get(config::metrics)),
     ]
+}
+
+/// The paths by which a node's state can be changed: by PUT and POST, and by GET where [`wish::changes_state`] says so.
+/// Whatever guards them must let the other requests pass, for `/startup` is a probe too.
+fn controls() -> Vec<(&'static [&'static str], MethodRouter<Node>)> {
+    let switch = get(database::toggle).put(database::toggle).post(database::toggle);
+    let startup = get(probes::startup).put(probes::finish_loading).post(probes::finish_loading);
+    vec![(&["/db", "/dat"], switch), (&["/startup", "/startupz", "/health/started"], startup)]
 }
 
 /// The service of one worker.
 pub fn router(node: Node) -> Router {
     let mut router = Router::new();
     let mut labels = observe::Labels::default();
-    for (paths, methods) in routes() {
-        let methods = methods.options(options);
+    let read = routes().into_iter().map(|(paths, methods)| (paths, methods.options(options)));
+    let written = controls().into_iter().map(|(paths, methods)| (paths, methods.options(control_options)));
+    for (paths, methods) in read.chain(written) {
         for path in paths {
             labels.add(path, paths[0]);
             router = router.route(path, methods.clone());
+            // A slash at the end is a slip of the pen, and no reason to restart a node.
+            if *path != "/" {
+                router = router.route(&format!("{path}/"), methods.clone());
+            }
         }
     }
     let panicked = node.clone();
@@ -117,12 +144,17 @@ pub fn router(node: Node) -> Router {
 
 async fn options(State(node): State<Node>) -> Response {
     // axum adds what else a path allows to 405 only, so the answer is the same for all paths that are read.
-    let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
-    (
-        [(header::ALLOW, allow)],
-        axum::Json(serde_json::json!({ "host": node.name(), "allow": ["GET", "HEAD", "OPTIONS"] })),
-    )
-        .into_response()
+    allow(&node, "GET, HEAD, OPTIONS")
+}
+
+async fn control_options(State(node): State<Node>) -> Response {
+    allow(&node, "GET, HEAD, OPTIONS, POST, PUT")
+}
+
+fn allow(node: &Node, methods: &'static str) -> Response {
+    let list: Vec<&str> = methods.split(", ").collect();
+    let body = axum::Json(serde_json::json!({ "host": node.name(), "allow": list }));
+    ([(header::ALLOW, HeaderValue::from_static(methods))], body).into_response()
 }
 
 async fn not_found(State(node): State<Node>, uri: axum::http::Uri) -> Problem {

@@ -27,7 +27,8 @@ impl Labels {
     }
 
     fn of(&self, path: &str) -> &'static str {
-        self.0.get(path).copied().unwrap_or("other")
+        let known = self.0.get(path).or_else(|| self.0.get(path.strip_suffix('/')?));
+        known.copied().unwrap_or("other")
     }
 }
 
