@@ -158,7 +158,8 @@ fn followed(settings: &Settings) -> Option<Spec> {
         return None;
     }
     warn!(
-        "--ready-follows-downstream: while {targets} is not ready, this node takes no traffic either, and so on up:          one dead node empties the whole cascade, also for requests that would not need it"
+        "--ready-follows-downstream: while {targets} is not ready, this node takes no traffic either, and so on up: \
+         one dead node empties the whole cascade, also for requests that would not need it"
     );
     Some(Spec::downstream(urls, settings.downstream.target_ca.clone()))
 }

@@ -73,7 +73,9 @@ impl Database {
         if let Some(mut waited) = self.0.take() {
             // It may have died while it waited, which says nothing about the database.
             if waited.connection.ask().await.is_ok() {
-                waited.connection.work(time).await?;
+                if !time.is_zero() {
+                    waited.connection.work(time).await?;
+                }
                 self.0.give(waited);
                 return Ok(());
             }

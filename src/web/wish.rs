@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 
 use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
 use axum::http::Method;
-use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
+
+use super::Node;
+use super::error::Problem;
 
 /// Keys of a query by which a GET changes something, as the article's `curl` lines and a browser do.
 const SWITCHES: [&str; 4] = ["up", "csdl", "mode", "done"];
@@ -22,13 +25,14 @@ pub(super) struct Wish {
     body: Bytes,
 }
 
-impl<S: Send + Sync> FromRequest<S> for Wish {
-    type Rejection = Response;
+impl FromRequest<Node> for Wish {
+    type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Wish, Response> {
+    async fn from_request(request: Request, node: &Node) -> Result<Wish, Problem> {
         let method = request.method().clone();
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let body = Bytes::from_request(request, state).await.map_err(IntoResponse::into_response)?;
+        let refused = |error: BytesRejection| Problem::new(node, error.status(), error.body_text());
+        let body = Bytes::from_request(request, node).await.map_err(refused)?;
         Ok(Wish { method, query, body })
     }
 }

@@ -10,6 +10,7 @@ use super::Node;
 use super::error::Problem;
 use super::probes::Wanted;
 use super::wish;
+use crate::wire;
 
 /// How long the blocking check blocks, in milliseconds, unless `?ms=` says otherwise; and at most.
 const BLOCKED_MS: u64 = 300;
@@ -61,7 +62,7 @@ pub(super) async fn leaky(State(node): State<Node>, wanted: Wanted) -> Response 
     const WHY: &str = "a new connection for each check, never closed: the probes use up what the database has";
     let (report, open) = node.health().wrong_leaky().await;
     let mut response = wanted.answer_wrong(&report, WHY);
-    response.headers_mut().insert("x-rest-cascade-leaked", open.into());
+    response.headers_mut().insert(wire::LEAKED, open.into());
     response
 }
 

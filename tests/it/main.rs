@@ -1,5 +1,5 @@
 //! All tests that run the built binary, as one binary.
 
 mod probes;
-#[expect(dead_code, reason = "a language has more words than one book uses")]
+#[expect(dead_code, unused_imports, reason = "a language has more words than one book uses")]
 mod support;

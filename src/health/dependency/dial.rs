@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use url::Url;
 
 use super::super::verdict::Failure;
+use super::innermost;
 
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,10 +44,7 @@ impl Target {
     pub(super) async fn dial(&self) -> Result<TcpStream, Failure> {
         let addresses: Vec<_> =
             lookup(&self.host).await?.into_iter().map(|ip| SocketAddr::new(ip, self.port)).collect();
-        let stream = TcpStream::connect(&addresses[..]).await.map_err(|error| match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => Failure::said("connection refused"),
-            _ => Failure::said(error.to_string()),
-        })?;
+        let stream = TcpStream::connect(&addresses[..]).await.map_err(|error| Failure::said(innermost(&error)))?;
         // Questions are small: waiting for more to send would only delay them.
         stream.set_nodelay(true).map_err(|error| Failure::said(error.to_string()))?;
         Ok(stream)

@@ -8,6 +8,7 @@ mod sim;
 mod tls;
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -166,7 +167,7 @@ impl Backend {
     pub(super) async fn open(&self) -> Result<Connection, Failure> {
         Ok(match self {
             Backend::Sim(sim) => Connection::Sim(sim.clone()),
-            Backend::Postgres(postgres) => Connection::Postgres(postgres.open().await?),
+            Backend::Postgres(postgres) => Connection::Postgres(Arc::clone(postgres).open().await?),
             Backend::Redis(target) => Connection::Redis(target.open().await?),
             Backend::Http(http) => Connection::Http(http.clone()),
             Backend::Tcp(target) => Connection::Tcp(target.dial().await?),
@@ -186,19 +187,22 @@ pub(super) enum Connection {
 impl Connection {
     /// The smallest real question. Whoever asks sets the time-out.
     pub(super) async fn ask(&mut self) -> Result<(), Failure> {
-        self.work(Duration::ZERO).await
+        match self {
+            Connection::Sim(sim) => sim.query().await,
+            Connection::Postgres(connection) => connection.ask().await,
+            Connection::Redis(connection) => connection.ping().await,
+            Connection::Http(http) => http.get().await,
+            // That it could be opened is all there is to know.
+            Connection::Tcp(_) => Ok(()),
+        }
     }
 
     /// A question that keeps the connection busy for `time`.
     pub(super) async fn work(&mut self, time: Duration) -> Result<(), Failure> {
-        match self {
-            Connection::Postgres(connection) => return connection.query(time).await,
-            Connection::Sim(sim) => sim.query().await?,
-            Connection::Redis(connection) => connection.ping().await?,
-            Connection::Http(http) => http.get().await?,
-            // That it could be opened is all there is to know.
-            Connection::Tcp(_) => {}
+        if let Connection::Postgres(connection) = self {
+            return connection.work(time).await;
         }
+        self.ask().await?;
         tokio::time::sleep(time).await;
         Ok(())
     }
@@ -210,13 +214,16 @@ impl Connection {
 }
 
 /// The innermost reason, which says what happened; the outer ones say during what.
-fn innermost(error: &dyn std::error::Error) -> String {
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;
     }
-    // The libraries keep their secrets, but the texts of servers and of URL parsers are strangers'.
-    redacted(&last.to_string())
+    match last.downcast_ref::<io::Error>() {
+        Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        // The libraries keep their secrets, but the texts of servers and of URL parsers are strangers'.
+        _ => redacted(&last.to_string()),
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres::{CancelToken, Client, Config, Error, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
@@ -17,6 +18,11 @@ use super::{dial, innermost, tls};
 
 /// SQLSTATE class of a refused user or password.
 const INVALID_AUTHORIZATION: &str = "28";
+
+/// How long a cancellation may take.
+const CANCEL: Duration = Duration::from_secs(1);
+
+type RustlsConnect = <MakeRustlsConnect as MakeTlsConnect<TcpStream>>::TlsConnect;
 
 /// Where it is, who asks, and whether the way is encrypted.
 #[derive(Clone)]
@@ -93,6 +99,7 @@ impl fmt::Display for Target {
     }
 }
 
+#[derive(Clone)]
 pub(in super::super) struct Postgres {
     at: dial::Target,
     config: Config,
@@ -110,21 +117,35 @@ impl Postgres {
         Ok(Postgres { at, config, tls: tls.map(MakeRustlsConnect::new) })
     }
 
-    pub(super) async fn open(&self) -> Result<Connection, Failure> {
+    pub(super) async fn open(self: Arc<Postgres>) -> Result<Connection, Failure> {
         let stream = self.at.dial().await?;
-        let (client, driver) = match self.tls.clone() {
+        let (client, driver) = match self.tls()? {
             None => {
                 let (client, driver) = self.config.connect_raw(stream, NoTls).await.map_err(|error| said(&error))?;
                 (client, tokio::spawn(run(driver)))
             }
-            Some(mut tls) => {
-                let tls = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut tls, &self.at.host)
-                    .map_err(|error| Failure::said(error.to_string()))?;
+            Some(tls) => {
                 let (client, driver) = self.config.connect_raw(stream, tls).await.map_err(|error| said(&error))?;
                 (client, tokio::spawn(run(driver)))
             }
         };
-        Ok(Connection { client, _driver: AbortOnDropHandle::new(driver) })
+        Ok(Connection { client, _driver: AbortOnDropHandle::new(driver), server: self })
+    }
+
+    fn tls(&self) -> Result<Option<RustlsConnect>, Failure> {
+        let Some(mut tls) = self.tls.clone() else { return Ok(None) };
+        let made = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut tls, &self.at.host);
+        made.map(Some).map_err(|error| Failure::said(error.to_string()))
+    }
+
+    /// Tells the server, over a connection of its own, that nobody waits for the query any more.
+    async fn cancel(self: Arc<Postgres>, token: CancelToken) -> Result<(), Failure> {
+        let stream = self.at.dial().await?;
+        let cancelled = match self.tls()? {
+            None => token.cancel_query_raw(stream, NoTls).await,
+            Some(tls) => token.cancel_query_raw(stream, tls).await,
+        };
+        cancelled.map_err(|error| said(&error))
     }
 }
 
@@ -137,15 +158,32 @@ pub(in super::super) struct Connection {
     client: Client,
     /// Aborted on drop: else a server that does not answer would keep it, and the connection, for ever.
     _driver: AbortOnDropHandle<()>,
+    server: Arc<Postgres>,
 }
 
 impl Connection {
-    pub(super) async fn query(&mut self, time: Duration) -> Result<(), Failure> {
-        let query = match time.is_zero() {
-            true => "SELECT 1".to_owned(),
-            false => format!("SELECT pg_sleep({})", time.as_secs_f64()),
-        };
-        self.client.simple_query(&query).await.map(drop).map_err(|error| said(&error))
+    pub(super) async fn ask(&mut self) -> Result<(), Failure> {
+        self.client.simple_query("SELECT 1").await.map(drop).map_err(|error| said(&error))
+    }
+
+    pub(super) async fn work(&mut self, time: Duration) -> Result<(), Failure> {
+        let sleep = format!("SELECT pg_sleep({})", time.as_secs_f64());
+        let mut abandoned = Abandoned(Some((Arc::clone(&self.server), self.client.cancel_token())));
+        let result = self.client.simple_query(&sleep).await;
+        abandoned.0 = None;
+        result.map(drop).map_err(|error| said(&error))
+    }
+}
+
+/// A query that runs. The server does not see its client go, so it is told.
+struct Abandoned(Option<(Arc<Postgres>, CancelToken)>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let Some((server, token)) = self.0.take() {
+            // If the server cannot be reached either, there is nobody left to tell.
+            tokio::spawn(tokio::time::timeout(CANCEL, server.cancel(token)));
+        }
     }
 }
 
