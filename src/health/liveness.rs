@@ -4,7 +4,7 @@
 //! not mend it. The wrong way is in [`super::wrong`].
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,13 +20,16 @@ pub(super) struct Liveness {
     start: Instant,
     /// When each worker last moved, in milliseconds since the start.
     beats: Vec<AtomicU64>,
+    /// When a worker last found that it had stood still itself. Most likely the whole process did (paused, or the
+    /// machine slept), so from then on the others have as long again to show that they move.
+    woke: AtomicU64,
     poison: OnceLock<String>,
 }
 
 impl Liveness {
     pub(super) fn new(limit: Duration, workers: usize, start: Instant) -> Liveness {
         let beats = std::iter::repeat_with(AtomicU64::default).take(workers).collect();
-        Liveness { limit, start, beats, poison: OnceLock::new() }
+        Liveness { limit, start, beats, woke: AtomicU64::new(0), poison: OnceLock::new() }
     }
 
     pub(super) fn period(&self) -> Duration {
@@ -35,9 +38,14 @@ impl Liveness {
 
     /// Worker `number`, counted from 1, moves.
     pub(super) fn beat(&self, number: usize, now: Instant) {
-        if let Some(beat) = number.checked_sub(1).and_then(|place| self.beats.get(place)) {
-            beat.store(self.millis(now), Relaxed);
+        let Some(beat) = number.checked_sub(1).and_then(|place| self.beats.get(place)) else { return };
+        let now = self.millis(now);
+        let late = now.saturating_sub(beat.load(Ordering::Relaxed)) > millis(self.limit);
+        if late {
+            // Before the beat: whoever sees the one sees the other.
+            self.woke.store(now, Ordering::Release);
         }
+        beat.store(now, Ordering::Release);
     }
 
     /// Something is broken that only a restart mends. The first reason stays.
@@ -48,28 +56,30 @@ impl Liveness {
 
     /// The verdict, and the age of the oldest beat, as seen by worker `number` which is being asked.
     pub(super) fn verdict(&self, number: usize, now: Instant) -> (Result<(), Failure>, Duration) {
-        let now_ms = self.millis(now);
-        let ages = || self.beats.iter().map(|beat| Duration::from_millis(now_ms.saturating_sub(beat.load(Relaxed))));
-        let own = number.checked_sub(1).and_then(|place| ages().nth(place));
-        // Whoever answers is alive. And if its own beat is late too, the whole process stood still (paused, or the
-        // machine slept): the others get the time to show themselves.
-        let all_stood = own.is_some_and(|own| own > self.limit);
+        // Whoever answers is alive.
         self.beat(number, now);
-        let oldest = ages().enumerate().max_by_key(|(_, age)| *age);
-        let (place, age) = oldest.unwrap_or_default();
+        let now = self.millis(now);
+        let beats = self.beats.iter().map(|beat| beat.load(Ordering::Acquire));
+        let (place, oldest) = beats.enumerate().min_by_key(|(_, beat)| *beat).unwrap_or((0, now));
+        let age = now.saturating_sub(oldest);
+        let since = now.saturating_sub(oldest.max(self.woke.load(Ordering::Acquire)));
         let verdict = match self.poison.get() {
             Some(why) => Err(Failure::said(format!("poisoned: {why}"))),
-            None if age > self.limit && !all_stood => {
-                Err(Failure::said(format!("worker-{} has not moved for {} ms", place + 1, age.as_millis())))
+            None if since > millis(self.limit) => {
+                Err(Failure::said(format!("worker-{} has not moved for {age} ms", place + 1)))
             }
             None => Ok(()),
         };
-        (verdict, age)
+        (verdict, Duration::from_millis(age))
     }
 
     fn millis(&self, now: Instant) -> u64 {
-        u64::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+        millis(now.saturating_duration_since(self.start))
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -78,42 +88,50 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// Three workers with beats at the given seconds, and what worker `asked` says at second `now`.
-    fn verdict(beats: [u64; 3], asked: usize, now: u64) -> Result<(), String> {
-        let start = Instant::now();
-        let at = |second| start + Duration::from_secs(second);
-        let liveness = Liveness::new(LIMIT, 3, start);
-        for (place, second) in beats.into_iter().enumerate() {
-            liveness.beat(place + 1, at(second));
-        }
-        liveness.verdict(asked, at(now)).0.map_err(|failure| failure.to_string())
+    fn says(verdict: Result<(), Failure>) -> Result<(), String> {
+        verdict.map_err(|failure| failure.to_string())
     }
 
     #[test]
     fn a_worker_that_stands_still_is_named_by_the_others() {
-        for (beats, asked, now, expected) in [
-            ([10, 10, 10], 1, 10, Ok(())),
-            ([10, 5, 10], 1, 10, Ok(())),
-            ([10, 4, 10], 1, 10, Err("worker-2 has not moved for 6000 ms")),
-            ([10, 4, 3], 1, 10, Err("worker-3 has not moved for 7000 ms")),
+        // Three workers that last moved at these seconds, who is asked, and what it says at second 10.
+        for (beats, asked, expected) in [
+            ([10, 10, 10], 1, Ok(())),
+            ([10, 5, 10], 1, Ok(())),
+            ([10, 4, 10], 1, Err("worker-2 has not moved for 6000 ms")),
+            ([10, 4, 3], 1, Err("worker-3 has not moved for 7000 ms")),
             // The one that answers moves, whatever its last beat says.
-            ([10, 4, 10], 2, 10, Ok(())),
-            // All stood still together, and only one has answered so far.
-            ([4, 4, 4], 1, 10, Ok(())),
+            ([10, 4, 10], 2, Ok(())),
         ] {
-            assert_eq!(verdict(beats, asked, now), expected.map_err(str::to_owned), "{beats:?} asked {asked}");
+            let start = Instant::now();
+            let liveness = Liveness::new(LIMIT, 3, start);
+            for second in 0..=10 {
+                for (place, last) in beats.into_iter().enumerate().filter(|(_, last)| second <= *last) {
+                    liveness.beat(place + 1, start + Duration::from_secs(second.min(last)));
+                }
+            }
+            let verdict = says(liveness.verdict(asked, start + Duration::from_secs(10)).0);
+            assert_eq!(verdict, expected.map_err(str::to_owned), "{beats:?} asked {asked}");
         }
     }
 
     #[test]
-    fn after_a_pause_a_worker_that_does_not_come_back_is_found() {
+    fn after_a_pause_of_all_each_worker_has_the_limit_again_to_show_itself() {
         let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
         let liveness = Liveness::new(LIMIT, 2, start);
-        let late = start + Duration::from_secs(60);
-        assert_eq!(liveness.verdict(1, late).0, Ok(()));
-        let (verdict, age) = liveness.verdict(1, late + Duration::from_secs(1));
-        assert_eq!(verdict, Err(Failure::said("worker-2 has not moved for 61000 ms")));
-        assert_eq!(age, Duration::from_secs(61));
+        // Worker 1 finds by its own beat that it stood still, and answers before worker 2 has run at all.
+        liveness.beat(1, at(60));
+        assert_eq!(says(liveness.verdict(1, at(60)).0), Ok(()));
+        for second in 61..=65 {
+            liveness.beat(1, at(second));
+            assert_eq!(says(liveness.verdict(1, at(second)).0), Ok(()), "second {second}");
+        }
+        let (verdict, age) = liveness.verdict(1, at(66));
+        assert_eq!(says(verdict), Err("worker-2 has not moved for 66000 ms".to_owned()));
+        assert_eq!(age, Duration::from_secs(66));
+        liveness.beat(2, at(67));
+        assert_eq!(says(liveness.verdict(1, at(67)).0), Ok(()));
     }
 
     #[test]

@@ -79,13 +79,18 @@ fn a_thousand_probes_leave_nothing_behind() {
         .arg(format!("--check=queue=tcp://{}", queue.address))
         .start();
     becomes(&node, "/ready", 200);
+    let probe = |times: usize| {
+        for _ in 0..times {
+            let mut socket = node.connect();
+            let answer = socket.request("GET", "/ready", &[("connection", "close")]);
+            assert_eq!(answer.status, 200);
+            socket.until_closed();
+        }
+    };
+    // Until every worker has opened what it keeps.
+    probe(100);
     let before = node.open_files();
-    for _ in 0..1000 {
-        let mut socket = node.connect();
-        let answer = socket.request("GET", "/ready", &[("connection", "close")]);
-        assert_eq!(answer.status, 200);
-        socket.until_closed();
-    }
+    probe(1000);
     eventually("the probes' connections are closed", || node.open_files() <= before + 2);
     assert_eq!(cache.connections(), 1, "one connection, used again and again");
     assert!(queue.most_open() <= 2, "{} at a time", queue.most_open());
