@@ -1,7 +1,7 @@
 //! Whether a restart would help this process: its workers move, and nothing in it is broken for good.
 //!
 //! There is no way to put a dependency in here: what is asked over a network is not the process, and a restart would
-//! not mend it. The wrong way is in [`super::wrong`].
+//! not mend it. The wrong way is in `wrong`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

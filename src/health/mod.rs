@@ -1,7 +1,7 @@
 //! Whether this node is alive, loaded, and ready for work. Knows no HTTP of its own side, only that of dependencies.
 //!
 //! One refresher for each dependency keeps a snapshot; a probe reads it and waits for nothing. `/live` knows no
-//! dependency: [`liveness`] has no place for one.
+//! dependency: `liveness` has no place for one.
 
 pub mod ask;
 mod database;

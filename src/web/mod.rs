@@ -106,7 +106,7 @@ fn routes() -> Vec<(&'static [&'static str], MethodRouter<Node>)> {
     ]
 }
 
-/// The paths by which a node's state can be changed: by PUT and POST, and by GET where [`wish::changes_state`] says so.
+/// The paths by which a node's state can be changed: by PUT and POST, and by GET where `wish::changes_state` says so.
 /// Whatever guards them must let the other requests pass, for `/startup` is a probe too.
 fn controls() -> Vec<(&'static [&'static str], MethodRouter<Node>)> {
     let switch = get(database::toggle).put(database::toggle).post(database::toggle);
