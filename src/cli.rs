@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::secret::redacted;
 use crate::settings::{Environment, Settings};
 use crate::{health, up};
 
@@ -19,6 +20,7 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "made once, at start")]
 pub enum Command {
     /// One node of a cascade (the default): answers GET /, calls the next node if it has a target
     Serve(Settings),
@@ -78,6 +80,9 @@ fn refusal(error: &clap::Error, environment: &Environment) -> Refusal {
         rendered = rendered.replace(value.as_str(), &value.split_whitespace().collect::<Vec<_>>().join(" "));
     }
     let mut line = rendered.lines().next().unwrap_or("error: wrong use").to_owned();
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        line = line.replace(value.as_str(), &redacted(value));
+    }
     // A value that came from the environment is named by its variable: the flag was never typed.
     if let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) {
         let long = arg.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
@@ -140,6 +145,13 @@ mod tests {
                 &["--faults", "status: 99 ", "from 200 to 599", "(from REST_CASCADE_FAULTS)"],
             ),
             (&["--slot", "a b"], &[], &["'a b'", "--slot", "1 to 64"]),
+            (&["--target", "http://u:p@a b"], &[], &["'http://***@a b'", "--target"]),
+            (&["--check", "db=mysql://u:p@h"], &[], &["'db=mysql://***@h'", "--check", "\"mysql\""]),
+            (
+                &[],
+                &[("REST_CASCADE_CHECK", "db=sim: x=tcp://h")],
+                &["'x=tcp://h'", "port", "(from REST_CASCADE_CHECK)"],
+            ),
             (&["--nonsense"], &[], &["--nonsense"]),
             (&["launch"], &[], &["launch"]),
         ] {

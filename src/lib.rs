@@ -17,6 +17,7 @@
 //! | [`telemetry`] | log lines and metrics |
 //! | [`wire`] | all that crosses the network |
 //! | [`signals`] | what asks a process to stop |
+//! | [`secret`] | keeps passwords out of messages |
 //! | [`units`] | durations as people write them |
 
 pub mod cli;
@@ -24,6 +25,7 @@ pub mod cluster;
 pub mod downstream;
 pub mod fault;
 pub mod health;
+pub mod secret;
 pub mod serve;
 pub mod server;
 pub mod settings;

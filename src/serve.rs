@@ -14,12 +14,12 @@ use tracing::{error, info, warn};
 
 use crate::downstream::{Downstream, TlsError};
 use crate::fault::Faults;
-use crate::health::Health;
+use crate::health::{CheckError, Health, Spec};
 use crate::server::{self, BindError, Server};
 use crate::settings::Settings;
 use crate::signals::{Signals, Stop};
 use crate::telemetry::{self, AccessLog, Metrics};
-use crate::web::{self, Node, Parts, Site};
+use crate::web::{self, Door, Node, Parts, Site};
 
 /// Why a node does not start.
 #[derive(Debug, Error)]
@@ -29,6 +29,8 @@ pub enum StartError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error(transparent)]
     System(#[from] anyhow::Error),
 }
 
@@ -36,7 +38,7 @@ impl StartError {
     /// 2 for a configuration that can never work, 1 for what the machine does not give just now.
     pub fn code(&self) -> u8 {
         match self {
-            StartError::Bind(BindError::Address(..)) | StartError::Tls(_) => 2,
+            StartError::Bind(BindError::Address { .. }) | StartError::Tls(_) | StartError::Check(_) => 2,
             StartError::Bind(BindError::Bind { .. }) | StartError::System(_) => 1,
         }
     }
@@ -49,6 +51,8 @@ struct Announcement<'a> {
     name: &'a str,
     port: u16,
     pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control: Option<String>,
 }
 
 /// The subcommand: runs a node until a signal stops it.
@@ -104,7 +108,9 @@ fn end_with(parent: i32) -> Result<()> {
 }
 
 async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartError> {
+    let health = Health::start(&settings.health, followed(&settings), settings.server.worker_count())?;
     let listeners = server::bind(&settings.server)?;
+    let control = server::bind_control(&settings.server)?;
     let metrics = Metrics::new();
     let downstream = Downstream::start(settings.downstream.clone(), metrics.clone())?;
     let port = listeners[0].local_addr().context("the listener has no address")?.port();
@@ -121,26 +127,32 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
         settings: settings.web.clone(),
         config,
         downstream,
-        health: Health::default(),
+        health: health.clone(),
         faults,
         metrics: metrics.clone(),
         access_log: AccessLog::new(settings.telemetry.access_log),
         name,
     };
     let server = Server::new(settings.server.clone(), metrics);
+    health.first_verdicts().await;
+    let door = if control.is_some() { Door::Public } else { Door::Only };
     let mut listeners = listeners.into_iter();
     let first = listeners.next().context("no listener")?;
-    for (number, listener) in listeners.enumerate() {
-        let worker = Worker { parts: parts.clone(), server: server.clone() };
+    for (number, listener) in (2..).zip(listeners) {
+        let worker = Worker { number, parts: parts.clone(), server: server.clone(), control: None, door };
         thread::Builder::new()
-            .name(format!("worker-{}", number + 2))
+            .name(format!("worker-{number}"))
             .spawn(move || worker.run_alone(listener))
             .context("a worker thread cannot be started")?;
     }
-    announce(&parts)?;
+    let control_port = match &control {
+        Some(listener) => Some(listener.local_addr().context("the control listener has no address")?.port()),
+        None => None,
+    };
+    announce(&parts, control_port)?;
     info!(name = parts.name, port, target = parts.downstream.shown(), "listening on port {port}");
 
-    let worker = Worker { parts: parts.clone(), server: server.clone() };
+    let worker = Worker { number: 1, parts: parts.clone(), server: server.clone(), control, door };
     let local = tokio::spawn(worker.run(first));
     let stopped = stop_in_order(&settings, &parts, &server, &mut signals).await;
     local.abort();
@@ -148,10 +160,33 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
     Ok(stopped)
 }
 
+/// The check that `--ready-follows-downstream` adds: the `/ready` of the next node, any replica of it.
+fn followed(settings: &Settings) -> Option<Spec> {
+    if !settings.health.ready_follows_downstream {
+        return None;
+    }
+    let targets = &settings.downstream.target;
+    let urls = targets.ready();
+    if urls.is_empty() {
+        warn!("--ready-follows-downstream has no effect: there is no --target to follow");
+        return None;
+    }
+    warn!(
+        "--ready-follows-downstream: while {targets} is not ready, this node takes no traffic either, and so on up: \
+         one dead node empties the whole cascade, also for requests that would not need it"
+    );
+    Some(Spec::downstream(urls, settings.downstream.target_ca.clone()))
+}
+
 /// The parts as one worker thread uses them.
 struct Worker {
+    number: usize,
     parts: Parts,
     server: Server,
+    /// Which routes the listener leads to.
+    door: Door,
+    /// The first worker serves control, where that has an address of its own.
+    control: Option<TcpListener>,
 }
 
 impl Worker {
@@ -159,15 +194,28 @@ impl Worker {
     fn run_alone(self, listener: TcpListener) {
         match worker_runtime() {
             Ok(runtime) => runtime.block_on(self.run(listener)),
-            Err(error) => error!("a worker has no runtime: {error:#}"),
+            Err(error) => {
+                error!("worker-{} has no runtime: {error:#}", self.number);
+                self.parts.health.poison(&format!("worker-{} has no runtime", self.number));
+            }
         }
     }
 
     async fn run(self, listener: TcpListener) {
         let downstream = self.parts.downstream.on_this_worker();
-        let node = Node::new(Parts { downstream: downstream.clone(), ..self.parts });
-        if let Err(error) = self.server.serve(listener, Site::new(node)).await {
-            error!(%error, "a worker cannot listen: {error}");
+        let health = self.parts.health.on_this_worker(self.number);
+        let node = Node::new(Parts { downstream: downstream.clone(), health: health.clone(), ..self.parts });
+        if let Some(control) = self.control {
+            let (server, site) = (self.server.clone(), Site::new(node.clone(), Door::Control));
+            tokio::spawn(async move {
+                if let Err(error) = server.serve(control, site).await {
+                    error!(%error, "control cannot listen: {error}");
+                }
+            });
+        }
+        if let Err(error) = self.server.serve(listener, Site::new(node, self.door)).await {
+            error!(%error, "worker-{} cannot listen: {error}", self.number);
+            health.poison(&format!("worker-{} cannot listen", self.number));
         }
         // The runtime must live until the last of its connections has ended.
         self.server.drained(Duration::MAX).await;
@@ -203,12 +251,13 @@ async fn stop_in_order(settings: &Settings, parts: &Parts, server: &Server, sign
     }
 }
 
-fn announce(parts: &Parts) -> Result<()> {
+fn announce(parts: &Parts, control_port: Option<u16>) -> Result<()> {
     let announcement = Announcement {
         listening: format!("http://127.0.0.1:{}", parts.port),
         name: &parts.name,
         port: parts.port,
         pid: std::process::id(),
+        control: control_port.map(|port| format!("http://127.0.0.1:{port}")),
     };
     let line = serde_json::to_string(&announcement).context("the announcement is not JSON")?;
     // Nobody has to listen: a closed stdout is no reason not to serve.

@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 pub use answer::Answer;
 pub use budget::Budget;
 pub use error::CallError;
-pub use target::{Targets, redacted};
+pub use target::Targets;
 pub use tls::TlsError;
 
 use crate::telemetry::{CallOutcome, Metrics};

@@ -13,8 +13,8 @@ const BACKLOG: i32 = 1024;
 
 #[derive(Debug, Error)]
 pub enum BindError {
-    #[error("--listen {0}: not an address such as 127.0.0.1:8080, [::1]:8080 or localhost:8080: {1}")]
-    Address(String, io::Error),
+    #[error("{flag} {text}: not an address such as 127.0.0.1:8080, [::1]:8080 or localhost:8080: {error}")]
+    Address { flag: &'static str, text: String, error: io::Error },
     #[error("cannot listen on port {port}: {error}")]
     Bind { port: u16, error: io::Error },
 }
@@ -25,29 +25,44 @@ pub enum BindError {
 /// If the address makes no sense or is taken.
 pub fn bind(settings: &Settings) -> Result<Vec<TcpListener>, BindError> {
     let addresses = match &settings.listen {
-        Some(text) => {
-            text.to_socket_addrs().map_err(|error| BindError::Address(text.clone(), error))?.collect::<Vec<_>>()
-        }
+        Some(text) => looked_up("--listen", text)?,
         None => vec![
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, settings.port)),
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, settings.port)),
         ],
     };
-    let mut last = None;
+    first_of(addresses, settings.worker_count())
+}
+
+/// The listening socket for control, where it has an address of its own.
+///
+/// # Errors
+/// As for [`bind`].
+pub fn bind_control(settings: &Settings) -> Result<Option<TcpListener>, BindError> {
+    let Some(text) = &settings.control_listen else { return Ok(None) };
+    let mut sockets = first_of(looked_up("--control-listen", text)?, 1)?;
+    Ok(sockets.pop())
+}
+
+fn looked_up(flag: &'static str, text: &str) -> Result<Vec<SocketAddr>, BindError> {
+    let wrong = |error| BindError::Address { flag, text: text.to_owned(), error };
+    let addresses: Vec<SocketAddr> = text.to_socket_addrs().map_err(wrong)?.collect();
+    if addresses.is_empty() { Err(wrong(io::ErrorKind::AddrNotAvailable.into())) } else { Ok(addresses) }
+}
+
+fn first_of(addresses: Vec<SocketAddr>, workers: usize) -> Result<Vec<TcpListener>, BindError> {
+    let mut last = BindError::Bind { port: 0, error: io::ErrorKind::AddrNotAvailable.into() };
     for address in addresses {
-        match group(address, settings.worker_count()) {
+        match group(address, workers) {
             Ok(sockets) => return Ok(sockets),
             // Only the lack of the address family leads on to the next address; a taken port is an answer.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 return Err(BindError::Bind { port: address.port(), error });
             }
-            Err(error) => last = Some(BindError::Bind { port: address.port(), error }),
+            Err(error) => last = BindError::Bind { port: address.port(), error },
         }
     }
-    Err(last.unwrap_or_else(|| {
-        let none = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        BindError::Address(settings.listen.clone().unwrap_or_default(), none)
-    }))
+    Err(last)
 }
 
 fn group(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {

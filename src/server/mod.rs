@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-pub use listen::{BindError, bind};
+pub use listen::{BindError, bind, bind_control};
 use sabotage::{Breakable, BrokenOff, Sabotage};
 use slot::{Slot, Watched};
 
@@ -47,6 +47,9 @@ pub struct Settings {
     /// One address to listen on instead, as ADDR:PORT or [ADDR]:PORT; a host name is looked up once
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
+    /// Move control, metrics and configuration to an address of their own; probes answer on both
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub control_listen: Option<String>,
     /// Worker threads, each with a runtime and a listener of its own; 0 = as many as the CPU quota has, 1 without one
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = count(0, 256))]
     pub workers: usize,

@@ -33,6 +33,13 @@ struct Inner {
     downstream_ok: Counter,
     connections: Family<SideLabel, Gauge>,
     opened: Family<SideLabel, Counter>,
+    checks: Family<CheckLabels, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CheckLabels {
+    check: String,
+    critical: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -155,6 +162,8 @@ impl Metrics {
         registry.register("open_connections", "Open TCP connections by side", connections.clone());
         let opened = Family::default();
         registry.register("connections", "TCP connections opened since start by side", opened.clone());
+        let checks = Family::default();
+        registry.register("check_up", "Whether a dependency is up (1) or down (0), as /ready sees it", checks.clone());
         registry.register_collector(Box::new(Process));
         Metrics(Arc::new(Inner {
             registry,
@@ -165,6 +174,7 @@ impl Metrics {
             downstream_ok,
             connections,
             opened,
+            checks,
         }))
     }
 
@@ -196,6 +206,12 @@ impl Metrics {
         let label = SideLabel { side };
         self.0.opened.get_or_create(&label).inc();
         Counted::new(self.0.connections.get_or_create_owned(&label))
+    }
+
+    /// The state of a dependency. To be set before the text is made: an old one would say that all is well.
+    pub fn check(&self, name: &str, critical: bool, up: bool) {
+        let labels = CheckLabels { check: name.to_owned(), critical: critical.to_string() };
+        self.0.checks.get_or_create(&labels).set(up.into());
     }
 
     /// Everything in OpenMetrics' text form.
@@ -280,6 +296,7 @@ mod tests {
         metrics.route("/").ended(200, Outcome::Partial, Duration::from_millis(7));
         metrics.call_ended(CallOutcome::Failed(Reason::Refused));
         let open = metrics.connection(Side::Server);
+        metrics.check("db", true, false);
         let text = metrics.text();
         for line in [
             r#"rest_cascade_requests_total{route="/",status="200",outcome="partial"} 1"#,
@@ -288,6 +305,7 @@ mod tests {
             r#"rest_cascade_request_duration_seconds_bucket{le="+Inf",route="/"} 1"#,
             r#"rest_cascade_downstream_calls_total{reason="refused"} 1"#,
             r#"rest_cascade_open_connections{side="server"} 1"#,
+            r#"rest_cascade_check_up{check="db",critical="true"} 0"#,
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

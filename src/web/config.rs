@@ -15,5 +15,8 @@ pub(super) async fn config(State(node): State<Node>) -> Json<Value> {
 pub(super) async fn metrics(State(node): State<Node>) -> Response {
     const OPEN_METRICS: HeaderValue =
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    for (name, critical, up) in node.0.health.states() {
+        node.0.metrics.check(name, critical, up);
+    }
     ([(header::CONTENT_TYPE, OPEN_METRICS)], node.0.metrics.text()).into_response()
 }

@@ -1,29 +1,33 @@
-//! The way in: one list of routes, one list of layers, one error envelope.
+//! The way in: one table of routes (`routes.rs`), one list of what lies over them ([`Site`]), one error envelope.
 
 mod burden;
 mod cascade;
 mod config;
+mod database;
 mod error;
 mod faults;
+mod guard;
 mod inject;
 mod observe;
 mod probes;
+mod routes;
 mod settings;
+mod wish;
+mod wrong;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get};
 use futures_util::FutureExt;
 use hyper::body::Incoming;
 use serde_json::Value;
 use tower::Service;
 
 pub use faults::inject as inject_faults;
+pub use routes::Door;
 pub use settings::{OnFailure, Settings};
 
 use crate::downstream::Downstream;
@@ -32,8 +36,8 @@ use crate::health::Health;
 use crate::server;
 use crate::telemetry::{AccessLog, Metrics};
 use error::Problem;
-use inject::{Injector, Refuse};
 use observe::Observer;
+use settings::Token;
 
 /// Everything that a handler needs of the node it answers for. Clones are the same node.
 #[derive(Clone)]
@@ -86,8 +90,16 @@ impl Node {
         self.0.settings.trace
     }
 
+    fn control_token(&self) -> Option<&str> {
+        self.0.settings.control_token.as_ref().map(Token::as_str)
+    }
+
     fn downstream(&self) -> &Downstream {
         &self.0.downstream
+    }
+
+    fn health(&self) -> &Health {
+        &self.0.health
     }
 
     fn faults(&self) -> &Faults {
@@ -95,34 +107,7 @@ impl Node {
     }
 }
 
-/// What the paths allow that are only read.
-const READ: &str = "GET, HEAD, OPTIONS";
-
-/// Aliases beside each other. The first path is the label in metrics.
-type Paths = &'static [&'static str];
-
-/// The paths that do a node's work. Faults are injected here and nowhere else.
-fn business() -> Vec<(Paths, MethodRouter<Node>)> {
-    vec![(&["/"], get(cascade::get))]
-}
-
-/// The paths that change how the node behaves.
-fn control() -> Vec<(Paths, MethodRouter<Node>)> {
-    let faults = get(faults::get).put(faults::put).delete(faults::delete);
-    vec![(&["/faults"], with_options(faults, "GET, HEAD, PUT, DELETE, OPTIONS"))]
-}
-
-/// The paths that only look.
-fn observation() -> Vec<(Paths, MethodRouter<Node>)> {
-    vec![
-        (&["/live", "/livez", "/health/live"], get(probes::live)),
-        (&["/ready", "/readyz", "/health/ready"], get(probes::ready)),
-        (&["/config"], get(config::config)),
-        (&["/metrics"], get(config::metrics)),
-    ]
-}
-
-/// All of a node's answers, as one worker gives them. Clones give the same.
+/// The answers of a node at one of its doors, as one worker gives them. Clones give the same.
 #[derive(Clone)]
 pub struct Site {
     node: Node,
@@ -133,32 +118,17 @@ pub struct Site {
 }
 
 impl Site {
-    pub fn new(node: Node) -> Site {
+    pub fn new(node: Node, door: Door) -> Site {
         let mut observer = Observer::new(node.0.metrics.clone(), node.0.access_log.clone());
-        for (paths, _) in business().iter().chain(&control()).chain(&observation()) {
-            observer.know(paths);
-        }
-        let faulty = business().into_iter().map(|(paths, methods)| {
-            let refuse: Refuse = if paths == ["/"] { cascade::refuse } else { Problem::refuse };
-            let injector = Injector { node: node.clone(), refuse };
-            (paths, methods.route_layer(axum::middleware::from_fn_with_state(injector, inject::inject)))
-        });
-        Site { router: router(&node, business()), faulty: router(&node, faulty), observer, node }
+        routes::paths().for_each(|paths| observer.know(paths));
+        let (router, faulty) = (routes::router(&node, door, false), routes::router(&node, door, true));
+        Site { node, observer, router, faulty }
     }
 
     fn panicked(&self) -> Response {
         Problem::new(&self.node, StatusCode::INTERNAL_SERVER_ERROR, "a handler panicked; the log has it")
             .into_response()
     }
-}
-
-fn router(node: &Node, business: impl IntoIterator<Item = (Paths, MethodRouter<Node>)>) -> Router {
-    let read = business.into_iter().chain(observation()).map(|(paths, methods)| (paths, with_options(methods, READ)));
-    let mut router = Router::new();
-    for (paths, methods) in read.chain(control()) {
-        router = paths.iter().fold(router, |router, path| router.route(path, methods.clone()));
-    }
-    router.fallback(not_found).method_not_allowed_fallback(not_allowed).with_state(node.clone())
 }
 
 impl server::Answers for Site {
@@ -176,21 +146,4 @@ impl server::Answers for Site {
         observed.end(&response);
         response
     }
-}
-
-/// Answers OPTIONS too. axum knows what a path allows only for 405, so each list of paths says it.
-fn with_options(methods: MethodRouter<Node>, allow: &'static str) -> MethodRouter<Node> {
-    methods.options(async move |State(node): State<Node>| {
-        let methods: Vec<_> = allow.split(", ").collect();
-        let header = (header::ALLOW, HeaderValue::from_static(allow));
-        ([header], axum::Json(serde_json::json!({ "host": node.name(), "allow": methods })))
-    })
-}
-
-async fn not_found(State(node): State<Node>, uri: axum::http::Uri) -> Problem {
-    Problem::new(&node, StatusCode::NOT_FOUND, format!("no such path: {}", uri.path()))
-}
-
-async fn not_allowed(State(node): State<Node>, method: Method, uri: axum::http::Uri) -> Problem {
-    Problem::new(&node, StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}", uri.path()))
 }

@@ -38,12 +38,17 @@ impl Observer {
         routes.extend(paths.iter().map(|path| (*path, route.clone())));
     }
 
+    fn route(&self, path: &str) -> &RouteMetrics {
+        let known = self.routes.get(path).or_else(|| self.routes.get(path.strip_suffix('/')?));
+        known.unwrap_or(&self.other)
+    }
+
     /// To be ended with the answer; if it is dropped before, the client has gone.
     pub(super) fn begin<B>(&self, request: &Request<B>) -> Observed {
         let path = request.uri().path();
         Observed {
             _in_flight: self.metrics.request_started(),
-            route: self.routes.get(path).unwrap_or(&self.other).clone(),
+            route: self.route(path).clone(),
             line: self.access_log.wants_line().then(|| (request.method().clone(), path.to_owned())),
             start: Instant::now(),
             answered: false,

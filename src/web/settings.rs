@@ -25,6 +25,40 @@ pub struct Settings {
     /// Start a W3C trace where a request brings none
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", default_value_t = false, value_name = "BOOL")]
     pub trace: bool,
+    /// Whatever changes the node (never a probe) then needs the header Authorization: Bearer TOKEN
+    #[arg(long, value_name = "TOKEN")]
+    pub control_token: Option<Token>,
+}
+
+/// A secret that is compared and never shown.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl Token {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Token {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Token, String> {
+        let plain = !text.is_empty() && text.len() <= 256 && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if plain { Ok(Token(text.to_owned())) } else { Err("must be 1 to 256 visible ASCII characters".to_owned()) }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Serialize for Token {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("***")
+    }
 }
 
 /// What becomes of a failed downstream call. Its text is `degrade`, `propagate` or `map=CODE`.

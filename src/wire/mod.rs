@@ -168,6 +168,10 @@ pub const CASCADE_PATH: HeaderName = HeaderName::from_static("cascade-path");
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// The caller's remaining budget in milliseconds, by Envoy's name.
 pub const EXPECTED_TIMEOUT: HeaderName = HeaderName::from_static("x-envoy-expected-rq-timeout-ms");
+/// Why an answer of `/wrong/…` is not how it is done.
+pub const WRONG: HeaderName = HeaderName::from_static("x-rest-cascade-wrong");
+/// How many connections the leaky check holds open.
+pub const LEAKED: HeaderName = HeaderName::from_static("x-rest-cascade-leaked");
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Forwarded as they come: W3C trace context, baggage, and B3 in both its forms.

@@ -2,5 +2,8 @@
 
 mod cluster;
 mod faults;
+mod probes;
+#[expect(dead_code, unused_imports, reason = "a language has more words than one book uses")]
+mod support;
 mod up;
 mod up_support;

@@ -1,0 +1,62 @@
+//! Who may change a node. Lies over every route that can change something; requests that only look pass.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::error::Problem;
+use super::{Node, wish};
+
+/// Set by browsers alone, and out of reach of a page's scripts.
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
+
+pub(super) async fn guard(State(node): State<Node>, request: Request, next: Next) -> Response {
+    if !wish::changes_state(request.method(), request.uri().query().unwrap_or_default()) {
+        return next.run(request).await;
+    }
+    let headers = request.headers();
+    // First, and always: a browser may hold the token, and a stranger's page must not make use of that.
+    if headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "cross-site") {
+        return Problem::new(&node, StatusCode::FORBIDDEN, "a page of another site may not change this node")
+            .into_response();
+    }
+    match node.control_token() {
+        Some(token) if !has_token(headers, token) => {
+            let why = "changing this node needs the header Authorization: Bearer with the token of --control-token";
+            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+            (challenge, Problem::new(&node, StatusCode::UNAUTHORIZED, why)).into_response()
+        }
+        _ => next.run(request).await,
+    }
+}
+
+fn has_token(headers: &HeaderMap, token: &str) -> bool {
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (scheme, given) = given.split_once(' ').unwrap_or_default();
+    scheme.eq_ignore_ascii_case("bearer") && is_same(given.trim().as_bytes(), token.as_bytes())
+}
+
+/// Takes the same time wherever the two differ, so that a token cannot be found byte by byte.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_opens() {
+        let opens = |given: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, given.parse().expect(given));
+            has_token(&headers, "s3cret")
+        };
+        assert!(opens("Bearer s3cret") && opens("bearer s3cret"));
+        for given in ["", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3cret2", "Basic s3cret", "s3cret"] {
+            assert!(!opens(given), "{given:?}");
+        }
+        assert!(!has_token(&HeaderMap::new(), "s3cret"));
+    }
+}
