@@ -70,20 +70,21 @@ impl Observed {
         self.answered = true;
         let text =
             |name: &HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
-        let status = response.status();
-        let outcome = match text(&CASCADE_STATUS) {
+        let (status, cascade_status) = (response.status(), text(&CASCADE_STATUS));
+        let outcome = match cascade_status {
             _ if status.is_server_error() || response.extensions().get::<ToAbort>().is_some() => Outcome::Failed,
             "partial" => Outcome::Partial,
             _ => Outcome::Complete,
         };
-        self.write(status.as_u16(), outcome, text(&X_CORRELATION_ID), text(&CASCADE_STATUS));
+        self.write(status.as_u16(), outcome, || text(&X_CORRELATION_ID), cascade_status);
     }
 
-    fn write(&self, status: u16, outcome: Outcome, correlation_id: &str, cascade_status: &str) {
+    fn write<'a>(&self, status: u16, outcome: Outcome, correlation_id: impl FnOnce() -> &'a str, cascade_status: &str) {
         let took = self.start.elapsed();
         self.route.ended(status, outcome, took);
         if let Some((method, path)) = &self.line {
-            Line { method: method.as_str(), path, status, took, correlation_id, cascade_status }.write();
+            let (method, correlation_id) = (method.as_str(), correlation_id());
+            Line { method, path, status, took, correlation_id, cascade_status }.write();
         }
     }
 }
@@ -91,7 +92,7 @@ impl Observed {
 impl Drop for Observed {
     fn drop(&mut self) {
         if !self.answered {
-            self.write(CLIENT_CLOSED_REQUEST, Outcome::Cancelled, "-", "-");
+            self.write(CLIENT_CLOSED_REQUEST, Outcome::Cancelled, || "-", "-");
         }
     }
 }
