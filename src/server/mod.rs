@@ -196,7 +196,8 @@ async fn connection(server: Server, stream: TcpStream, peer: SocketAddr, routes:
     let service = hyper::service::service_fn(|request| answer(routes.clone(), slot.clone(), request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // No header_read_timeout of hyper's: it would also end idle connections, and costs a timer for each request.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(MAX_HEAD).pipeline_flush(true);
+    // No pipeline_flush: it would hold back the 400 or 431 to a head that cannot be read, until the connection is gone.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(MAX_HEAD);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(MAX_HEAD as u32).max_concurrent_streams(256);
     let connection = builder.serve_connection(TokioIo::new(Watched::new(stream, slot.clone())), service);
     tokio::pin!(connection);
