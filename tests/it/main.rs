@@ -4,6 +4,7 @@ mod budget;
 mod contract;
 mod failure_policy;
 mod ids;
+mod layers;
 mod loops;
 mod reasons;
 mod support;
