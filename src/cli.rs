@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::settings::{Environment, Settings};
-use crate::{health, up};
+use crate::{downstream, health, up};
 
 /// Chain it, load it, break it, and watch what time-outs, pools, breakers and probes do.
 ///
@@ -78,6 +78,9 @@ fn refusal(error: &clap::Error, environment: &Environment) -> Refusal {
             line.push_str(&format!(" (from {name})"));
         }
     }
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        line = line.replace(value.as_str(), &downstream::redacted(value));
+    }
     Refusal { text: line + "\n", code: 2 }
 }
 
@@ -118,6 +121,7 @@ mod tests {
             (&[], &[("PORT", "70000")], &["70000", "--port", "65535", "(from PORT)"]),
             (&["--port", "-1"], &[], &["-1"]),
             (&[], &[("targetUri", "http://a b")], &["'http://a b'", "--target", "(from targetUri)"]),
+            (&["--target", "http://u:p@a b"], &[], &["'http://***@a b'", "--target"]),
             (
                 &[],
                 &[("REST_CASCADE_TIMEOUT", "soon")],

@@ -151,23 +151,13 @@ impl Serialize for Targets {
     }
 }
 
-/// `text` with user and password of every URI in it replaced, for messages about text that could not be parsed.
+/// `text`, which could not be parsed, without what may be a user and password in it: whatever stands before its last
+/// `@`. With several URIs in it that hides the first ones too, as a password may look like anything.
 pub fn redacted(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find("//") {
-        let (before, after) = rest.split_at(start + 2);
-        shown.push_str(before);
-        let end = after.find(['/', ',', '?', '\'', ' ']).unwrap_or(after.len());
-        rest = match after[..end].rfind('@') {
-            Some(at) => {
-                shown.push_str("***");
-                &after[at..]
-            }
-            None => after,
-        };
-    }
-    shown + rest
+    let Some(at) = text.rfind('@') else { return text.to_owned() };
+    let (secret, rest) = text.split_at(at);
+    let scheme = secret.find("//").map_or("", |slashes| &secret[..slashes + 2]);
+    format!("{scheme}***{rest}")
 }
 
 #[cfg(test)]
@@ -223,8 +213,15 @@ mod tests {
         assert_eq!(header, format!("Basic {}", BASE64_STANDARD.encode("user:p@w")));
         assert_eq!(target.to_string(), "http://u:81/a");
         assert!(!format!("{target:?}").contains(&BASE64_STANDARD.encode("user:p@w")));
-        assert_eq!(redacted("'http://u:p@ss@h:1/x,http://v:q@i' is"), "'http://***@h:1/x,http://***@i' is");
-        assert_eq!(redacted("http://h/a@b"), "http://h/a@b");
+        for (text, shown) in [
+            ("http://u:p@ss@h:1/x", "http://***@h:1/x"),
+            ("http://u:p/a?s#s@h", "http://***@h"),
+            ("http://u:p@h,http://v:q@i", "http://***@i"),
+            ("u:p@h:1", "***@h:1"),
+            ("http://h:x/y", "http://h:x/y"),
+        ] {
+            assert_eq!(redacted(text), shown);
+        }
     }
 
     #[test]

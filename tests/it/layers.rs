@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Every room and what it may use, from the top down: an arrow to a room further up would be a cycle.
 const ARROWS: [(&str, &[&str]); 22] = [
     ("main", &["cli", "settings", "serve", "up", "stub", "lab", "load", "doctor", "health"]),
-    ("cli", &["settings", "up", "stub", "lab", "load", "doctor", "health", "units"]),
+    ("cli", &["settings", "up", "stub", "lab", "load", "doctor", "downstream", "health", "units"]),
     ("serve", &["settings", "server", "web", "downstream", "fault", "health", "telemetry", "wire", "units"]),
     ("settings", &["server", "web", "downstream", "fault", "health", "telemetry", "units"]),
     ("lab", &["ui", "stub", "kubelet", "cluster", "load", "manifest", "telemetry", "wire", "units"]),
