@@ -103,9 +103,10 @@ fn end_with(parent: i32) -> Result<()> {
 }
 
 async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartError> {
-    let listeners = server::bind(&settings.server)?;
     let metrics = Metrics::new();
+    // Before a port opens: it may find that the configuration can never work.
     let downstream = Downstream::start(settings.downstream.clone(), metrics.clone())?;
+    let listeners = server::bind(&settings.server)?;
     let port = listeners[0].local_addr().context("the listener has no address")?.port();
     let name = name(&settings.web.name);
     let config = serde_json::to_value(&settings).context("settings are not JSON")?;
