@@ -5,6 +5,8 @@ mod contract;
 mod failure_policy;
 mod ids;
 mod layers;
+mod lifecycle;
 mod loops;
 mod reasons;
+mod settings;
 mod support;
