@@ -1,5 +1,6 @@
 //! `healthcheck`: asks a probe once, for HEALTHCHECK and exec probes in an image without a shell.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -43,7 +44,17 @@ pub async fn ask(settings: &Settings) -> Result<String> {
 
 /// A client that goes straight to its target: no proxy, no redirect, a time limit on all of it.
 fn client(limit: Duration) -> Result<reqwest::Client> {
+    // Without this, reqwest wants a provider installed for the whole process.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .context("TLS cannot be set up")?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .timeout(limit)

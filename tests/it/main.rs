@@ -3,6 +3,7 @@
 mod budget;
 mod contract;
 mod failure_policy;
+mod healthcheck;
 mod ids;
 mod layers;
 mod lifecycle;
@@ -10,3 +11,4 @@ mod loops;
 mod reasons;
 mod settings;
 mod support;
+mod tls;
