@@ -1,8 +1,10 @@
 //! All tests that run the built binary, as one binary.
 
 mod budget;
+mod connections;
 mod contract;
 mod failure_policy;
+mod fuzz;
 mod healthcheck;
 mod ids;
 mod layers;
