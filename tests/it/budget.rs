@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{BlackHole, Cascade, Start, Upstream, timed};
+use crate::support::{BlackHole, Cascade, Start, Upstream, eventually, timed};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 /// What a busy machine may add to a time limit.
@@ -103,25 +103,32 @@ fn each_hop_gets_less_time_than_its_caller() {
 
 #[test]
 fn a_paused_node_is_named_by_its_neighbour_and_everyone_above_answers_in_time() {
-    let mut cascade = Cascade::with(5, |start| start.flags("--timeout 2s"));
+    let mut cascade = Cascade::with(5, |start| start.flags("--timeout 3s"));
     assert!(cascade.get("/").is_complete());
     for (number, place) in [(5, "deadline; hop=5"), (3, "deadline; hop=3"), (2, "timeout; hop=2")] {
         cascade.node(number).pause();
-        let (answer, took) = timed(|| cascade.get("/"));
-        assert_eq!(answer.status, 200);
-        assert_eq!(answer.header("cascade-reason"), Some(place), "{}", answer.text());
-        assert_eq!(answer.header("cascade-depth"), Some((number - 1).to_string().as_str()));
-        // The neighbour gave up first: everyone above it still had the time to nest its answer.
-        let mut level = answer.json();
-        for _ in 2..number {
-            assert!(level["msg"].is_null(), "{}", answer.text());
-            level = level["responseInfo"].take();
-        }
-        let target = cascade.node(number).uri();
-        let reason = place.split(';').next().unwrap_or_default();
-        assert_eq!(level["msg"], format!("{reason}: {target} did not answer in time"));
-        assert!(took < MS(2000) + SLACK, "{took:?}");
+        // Between one hop's limit and the next are 60 ms; a machine that stands still longer than that gets another try.
+        let named = (0..3).any(|_| {
+            let (answer, took) = timed(|| cascade.get("/"));
+            assert_eq!((answer.status, answer.header("cascade-status")), (200, Some("partial")));
+            assert_about(took, MS(2700));
+            if answer.header("cascade-reason") != Some(place) {
+                return false;
+            }
+            assert_eq!(answer.header("cascade-depth"), Some((number - 1).to_string().as_str()));
+            // The neighbour gave up first: everyone above it still had the time to nest its answer.
+            let mut level = answer.json();
+            for _ in 2..number {
+                assert!(level["msg"].is_null(), "{}", answer.text());
+                level = level["responseInfo"].take();
+            }
+            let target = cascade.node(number).uri();
+            let reason = place.split(';').next().unwrap_or_default();
+            assert_eq!(level["msg"], format!("{reason}: {target} did not answer in time"));
+            true
+        });
+        assert!(named, "node {number} was not named by its neighbour in three tries");
         cascade.node(number).resume();
-        crate::support::eventually("the cascade is whole again", || cascade.get("/").is_complete());
+        eventually("the cascade is whole again", || cascade.get("/").is_complete());
     }
 }

@@ -41,7 +41,7 @@ fn propagate_gives_the_status_that_a_proxy_would_give() {
         (moved.uri(), "redirect", 502),
         (gone.uri(), "bad_status", 410),
     ] {
-        let flags = "--on-failure propagate --timeout 900ms --connect-timeout 300ms";
+        let flags = "--on-failure propagate --timeout 2s --connect-timeout 500ms";
         let answer = Start::calling(&uri).flags(flags).start().get("/");
         assert_eq!((answer.reason().as_str(), answer.status), (reason, status), "{uri}: {}", answer.text());
         assert!(answer.json()["responseInfo"].is_null());

@@ -115,6 +115,7 @@ fn whatever_bytes_the_target_sends_every_answer_is_a_good_one() {
                         "too_large",
                         "redirect",
                         "timeout",
+                        "connect_timeout",
                         "too_deep",
                     ];
                     assert!(known.contains(&reason.as_str()), "{json}");

@@ -2,6 +2,8 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,12 +35,12 @@ fn the_announcement_tells_where_the_node_is() {
 
 #[test]
 fn a_term_takes_the_node_out_of_traffic_first_and_closes_the_port_later() {
-    let mut node = Start::node().flags("--workers 3 --drain-delay 1500ms --drain-timeout 3s").start();
+    let mut node = Start::node().flags("--workers 3 --drain-delay 3s").start();
     let mut open = node.connect();
     assert_eq!(open.get("/ready").status, 200);
     node.signal(Signal::TERM);
     let (_, took) = timed(|| eventually("/ready is 503", || node.get("/ready").status == 503));
-    assert!(took < MS(1000), "{took:?}");
+    assert!(took < MS(1500), "{took:?}");
     // Each worker, on new connections and on the old one, and everything but /ready goes on.
     for _ in 0..12 {
         assert_eq!(node.get("/ready").status, 503);
@@ -77,7 +79,7 @@ fn an_idle_node_ends_at_once() {
         node.signal(signal);
         let (status, took) = timed(|| node.end());
         assert_eq!(status.code(), Some(0));
-        assert!(took < MS(3000), "an idle connection held it for {took:?}");
+        assert!(took < MS(8000), "an idle connection held it for {took:?}");
     }
 }
 
@@ -90,17 +92,20 @@ fn an_interrupt_does_not_wait_for_the_drain_delay() {
 
 #[test]
 fn a_request_in_flight_gets_its_answer_and_then_its_connection_closes() {
-    let upstream = Upstream::answering(|peer, _| {
-        std::thread::sleep(MS(700));
+    let closed = Arc::new(AtomicBool::new(false));
+    let until_closed = Arc::clone(&closed);
+    let upstream = Upstream::answering(move |peer, _| {
+        eventually("the port is closed", || until_closed.load(SeqCst));
         peer.json("{\"late\":true}");
     });
-    let mut node = Start::calling(upstream.uri()).start();
+    let mut node = Start::calling(upstream.uri()).flags("--drain-timeout 1m --timeout 1m").start();
     let mut socket = node.connect();
     socket.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
     upstream.until_request(1);
     node.signal(Signal::TERM);
     node.log.until("listener closed");
     eventually("the port is closed", || Socket::try_connect(("127.0.0.1", node.port)).is_err());
+    closed.store(true, SeqCst);
     let answer = socket.answer();
     assert!(answer.is_complete() && answer.json()["responseInfo"]["late"] == true, "{}", answer.text());
     assert_eq!(answer.header("connection"), Some("close"));

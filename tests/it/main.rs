@@ -3,6 +3,7 @@
 mod budget;
 mod connections;
 mod contract;
+mod edge;
 mod failure_policy;
 mod fuzz;
 mod healthcheck;
@@ -10,7 +11,10 @@ mod ids;
 mod layers;
 mod lifecycle;
 mod loops;
+mod names;
+mod observation;
 mod reasons;
 mod settings;
 mod support;
 mod tls;
+mod tools;
