@@ -18,7 +18,6 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "made once, at start")]
 pub enum Command {
     /// One node of a cascade (the default): answers GET /, calls the next node if it has a target
     Serve(Settings),

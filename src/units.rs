@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn a_value_beyond_its_limit_is_refused_and_the_limit_named() {
         let parse = span(Span::millis(1), Span::secs(60));
-        assert_eq!(parse("61s").unwrap_err(), "must be from 1ms to 1m");
-        assert_eq!(parse("0").unwrap_err(), "must be from 1ms to 1m");
-        assert_eq!(count(1, 64)("65").unwrap_err(), "must be from 1 to 64");
-        assert_eq!(count(1, 64)("-1").unwrap_err(), "must be a whole number from 1 to 64");
+        assert_eq!(parse("61s").expect_err("out of range"), "must be from 1ms to 1m");
+        assert_eq!(parse("0").expect_err("out of range"), "must be from 1ms to 1m");
+        assert_eq!(count(1, 64)("65").expect_err("out of range"), "must be from 1 to 64");
+        assert_eq!(count(1, 64)("-1").expect_err("out of range"), "must be a whole number from 1 to 64");
     }
 }

@@ -1,6 +1,5 @@
 //! `GET /`: calls the next node, if there is one, and nests its answer.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -105,7 +104,7 @@ fn value(text: impl AsRef<str>) -> HeaderValue {
 
 fn reply(
     node: &Node,
-    id: &Cow<'_, str>,
+    id: &str,
     result: Option<Result<Answer, CallError>>,
     took: Duration,
     called: Duration,

@@ -191,12 +191,13 @@ fn a_term_at_any_moment_ends_the_node() {
 fn every_worker_serves() {
     for workers in [1, 3] {
         let node = Start::node().flags("--workers").flags(&workers.to_string()).start();
-        let threads = std::fs::read_dir(format!("/proc/{}/task", node.pid())).expect("a running child");
-        let serving = threads
-            .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok())
-            .filter(|name| name.starts_with("worker-"))
-            .count();
-        assert_eq!(serving, workers - 1, "beside the main thread");
+        let serving = || {
+            let threads = std::fs::read_dir(format!("/proc/{}/task", node.pid())).expect("a running child");
+            let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+            names.filter(|name| name.starts_with("worker-")).count()
+        };
+        // A thread gets its name a moment after it starts; the main thread is a worker too.
+        eventually("all workers are there", || serving() == workers - 1);
         for _ in 0..30 {
             assert!(node.get("/").is_complete());
         }

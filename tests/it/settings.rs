@@ -48,6 +48,7 @@ fn what_kubernetes_injects_for_a_service_of_our_name_is_no_setting() {
         .env("REST_CASCADE_PORT_8080_TCP_PROTO", "tcp")
         .start();
     assert_eq!(node.get("/").status, 200);
+    node.log.until("listening on port");
     assert_eq!(node.log.lines().iter().filter(|line| line.contains("WARN")).count(), 1);
 }
 

@@ -180,10 +180,6 @@ impl Upstream {
         self.seen.counts().connections
     }
 
-    pub(crate) fn open(&self) -> usize {
-        self.seen.counts().open
-    }
-
     /// The most connections that were open at one time.
     pub(crate) fn most_open(&self) -> usize {
         self.seen.counts().most_open
