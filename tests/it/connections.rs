@@ -85,12 +85,17 @@ fn never_a_second_retry_though_more_dead_connections_wait() {
 
 #[test]
 fn a_call_that_was_answered_in_part_is_not_made_again() {
-    let (node, upstream) = with_three_waiting(|peer| {
-        peer.send("HTTP/1.1 2");
-        peer.close();
-    });
-    assert_eq!(node.get("/").reason(), "truncated");
-    assert_eq!(upstream.requests().len(), 4);
+    let ends: [fn(&mut Peer); 2] = [Peer::close, Peer::reset];
+    for (end, reason) in ends.into_iter().zip(["truncated", "reset"]) {
+        let (node, upstream) = with_three_waiting(move |peer| {
+            peer.send("HTTP/1.1 2");
+            // A reset throws away what the other side has not read yet.
+            thread::sleep(Duration::from_millis(200));
+            end(peer);
+        });
+        assert_eq!(node.get("/").reason(), reason);
+        assert_eq!(upstream.requests().len(), 4, "{reason}");
+    }
 }
 
 #[test]
