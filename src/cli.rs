@@ -72,25 +72,24 @@ fn refusal(error: &clap::Error, environment: &Environment) -> Refusal {
         let text = if std::io::stdout().is_terminal() { text.ansi().to_string() } else { text.to_string() };
         return Refusal { text, code: 0 };
     }
+    let text_of = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (arg, value) = (text_of(ContextKind::InvalidArg), text_of(ContextKind::InvalidValue));
     let mut rendered = error.render().to_string();
-    // A value of several lines, such as JSON, is shown on one.
-    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
-        && value.contains('\n')
-    {
-        rendered = rendered.replace(value.as_str(), &value.split_whitespace().collect::<Vec<_>>().join(" "));
+    if !value.is_empty() {
+        // On one line, also where it is JSON of several, and without the password that it may hold.
+        let shown = redacted(&value.split_whitespace().collect::<Vec<_>>().join(" "));
+        rendered = rendered.replace(value, &shown);
     }
     let mut line = rendered.lines().next().unwrap_or("error: wrong use").to_owned();
-    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
-        line = line.replace(value.as_str(), &redacted(value));
-    }
     // A value that came from the environment is named by its variable: the flag was never typed.
-    if let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) {
-        let long = arg.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
-        let given = matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value))
-            if environment.find(long).is_some_and(|(_, found)| found.split_whitespace().any(|part| part == value) || found == value));
-        if let (true, Some((name, _))) = (given, environment.find(long)) {
-            line.push_str(&format!(" (from {name})"));
-        }
+    let long = arg.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
+    if let Some((name, found)) = environment.find(long)
+        && (found == value || found.split_whitespace().any(|part| part == value))
+    {
+        line.push_str(&format!(" (from {name})"));
     }
     Refusal { text: line + "\n", code: 2 }
 }
@@ -132,6 +131,7 @@ mod tests {
             (&[], &[("PORT", "70000")], &["70000", "--port", "65535", "(from PORT)"]),
             (&["--port", "-1"], &[], &["-1"]),
             (&[], &[("targetUri", "http://a b")], &["'http://a b'", "--target", "(from targetUri)"]),
+            (&["--target", "http://u:p@a b"], &[], &["'http://***@a b'", "--target"]),
             (
                 &[],
                 &[("REST_CASCADE_TIMEOUT", "soon")],

@@ -5,8 +5,8 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`cli`] | the command line |
-//! | [`settings`] | one node's settings, and the environment |
 //! | [`serve`] | one node: puts the parts together, runs and drains them |
+//! | [`settings`] | one node's settings, and the environment |
 //! | [`up`] | a cascade on this machine |
 //! | [`cluster`] | child processes of this binary |
 //! | [`server`] | accept loop, limits, drain |

@@ -7,6 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use http::{Request, Response};
+use hyper::body::Incoming;
 use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
@@ -15,7 +17,7 @@ use tracing::{error, info, warn};
 use crate::downstream::{Downstream, TlsError};
 use crate::fault::Faults;
 use crate::health::{CheckError, Health, Spec};
-use crate::server::{self, BindError, Server};
+use crate::server::{self, BindError, Body, Server};
 use crate::settings::Settings;
 use crate::signals::{Signals, Stop};
 use crate::telemetry::{self, AccessLog, Metrics};
@@ -109,10 +111,11 @@ fn end_with(parent: i32) -> Result<()> {
 
 async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartError> {
     let health = Health::start(&settings.health, followed(&settings), settings.server.worker_count())?;
+    let metrics = Metrics::new();
+    // Before a port opens: it may find that the configuration can never work.
+    let downstream = Downstream::start(settings.downstream.clone(), metrics.clone())?;
     let listeners = server::bind(&settings.server)?;
     let control = server::bind_control(&settings.server)?;
-    let metrics = Metrics::new();
-    let downstream = Downstream::start(settings.downstream.clone(), metrics.clone())?;
     let port = listeners[0].local_addr().context("the listener has no address")?.port();
     let name = name(&settings.web.name);
     let config = serde_json::to_value(&settings).context("settings are not JSON")?;
@@ -176,6 +179,12 @@ fn followed(settings: &Settings) -> Option<Spec> {
          one dead node empties the whole cascade, also for requests that would not need it"
     );
     Some(Spec::downstream(urls, settings.downstream.target_ca.clone()))
+}
+
+impl server::Answers for Site {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        Site::answer(self, request).await
+    }
 }
 
 /// The parts as one worker thread uses them.

@@ -1,6 +1,7 @@
 //! The signals that ask a process to stop. Receives them; what follows is its caller's.
 
 use anyhow::{Context, Result};
+use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What asks to stop.
@@ -46,7 +47,11 @@ impl Signals {
     /// # Errors
     /// If the system allows no handler.
     pub fn listen() -> Result<Signals> {
+        // Held back meanwhile: between the handler's installation and its registration, a signal would be lost.
+        let held = SigSet::from_iter([Number::SIGTERM, Number::SIGINT]);
+        held.thread_block().context("signals cannot be held back")?;
         let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        held.thread_unblock().context("signals cannot be let through again")?;
         Ok(Signals { terminate, interrupt, hangup: None })
     }
 

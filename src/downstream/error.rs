@@ -26,9 +26,10 @@ impl CallError {
         CallError { reason: Reason::BadStatus, sentence, status: Some(status), below }
     }
 
-    /// The status that this failure is passed on with.
+    /// The status that this failure is passed on with: the target's own, if it is one that ends a request.
     pub fn propagated(&self) -> StatusCode {
-        self.status.unwrap_or(self.reason.status())
+        let is_final = |status: &StatusCode| status.is_client_error() || status.is_server_error();
+        self.status.filter(is_final).unwrap_or(self.reason.status())
     }
 }
 

@@ -102,7 +102,8 @@ impl Downstream {
     /// If an https target's authorities cannot be loaded.
     pub fn start(settings: Settings, metrics: Metrics) -> Result<Downstream, TlsError> {
         let targets = &settings.target.0;
-        let tls = match targets.iter().any(|target| target.secure) {
+        // A file that was named is read also where no target needs it: a wrong name must not wait for the day it does.
+        let tls = match settings.target_ca.is_some() || targets.iter().any(|target| target.secure) {
             true => Some(TlsConnector::from(tls::config(settings.target_ca.as_deref())?)),
             false => None,
         };

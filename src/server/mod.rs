@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
+pub use axum::body::Body;
 use clap::Args;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};

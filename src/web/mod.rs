@@ -33,7 +33,6 @@ pub use settings::{OnFailure, Settings};
 use crate::downstream::Downstream;
 use crate::fault::Faults;
 use crate::health::Health;
-use crate::server;
 use crate::telemetry::{AccessLog, Metrics};
 use error::Problem;
 use observe::Observer;
@@ -129,11 +128,9 @@ impl Site {
         Problem::new(&self.node, StatusCode::INTERNAL_SERVER_ERROR, "a handler panicked; the log has it")
             .into_response()
     }
-}
 
-impl server::Answers for Site {
     /// What lies over every route, outermost first. Plain calls: a stack of boxed layers cost 2 µs a request.
-    async fn answer(&self, request: Request<Incoming>) -> Response {
+    pub async fn answer(&self, request: Request<Incoming>) -> Response {
         // 1. What is observed is what the client gets.
         let observed = self.observer.begin(&request);
         // 2. A handler that panics ends its own request only.

@@ -1,9 +1,25 @@
 //! All tests that run the built binary, as one binary.
 
+mod budget;
 mod cluster;
+mod connections;
+mod contract;
+mod edge;
+mod failure_policy;
 mod faults;
+mod fuzz;
+mod healthcheck;
+mod ids;
+mod layers;
+mod lifecycle;
+mod loops;
+mod names;
+mod observation;
 mod probes;
-#[expect(dead_code, unused_imports, reason = "a language has more words than one book uses")]
+mod reasons;
+mod settings;
 mod support;
+mod tls;
+mod tools;
 mod up;
 mod up_support;
