@@ -199,7 +199,7 @@ impl Downstream {
         };
         let (result, read_out) = timeout_at(budget.end, exchange)
             .await
-            .map_err(|_| CallError::new(budget.exhausted(), format!("{target} did not answer in time")))?;
+            .map_err(|_| self.too_late(target, budget))?;
         if read_out {
             self.pool.give(endpoint.key(), connection, Instant::now());
             return result.map_err(Unanswered::Failed);
@@ -210,6 +210,18 @@ impl Downstream {
             }
             _ => Unanswered::Failed(error),
         })
+    }
+}
+
+impl Downstream {
+    fn too_late(&self, target: &Target, budget: Budget) -> CallError {
+        let reason = budget.exhausted();
+        let sentence = match reason {
+            // No figure: what the caller had left differs from call to call, and an answer's length must not.
+            Reason::Deadline => format!("{target} did not answer before its caller's time was up"),
+            _ => format!("{target} did not answer within {}", self.shared.settings.timeout),
+        };
+        CallError::new(reason, sentence)
     }
 }
 
