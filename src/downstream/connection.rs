@@ -32,10 +32,10 @@ use super::tls;
 use crate::telemetry::{Counted, Metrics, Side};
 use crate::wire::Reason;
 
-/// A dead peer is noticed after 30 s + 3 × 10 s of silence, and idle connections stay known to what is between:
-/// Swarm's IPVS forgets them after 900 s.
-const KEEPALIVE: TcpKeepalive =
-    TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10)).with_retries(3);
+/// Pause between keepalive probes, and how many go unanswered. Keepalive also keeps idle connections known to what is
+/// between: Swarm's IPVS forgets them after 900 s.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
 /// The read buffer's limit is what bounds an answer's head.
 const MAX_HEAD: usize = 64 * 1024;
 
@@ -58,13 +58,16 @@ impl Connection {
         target: &Target,
         address: SocketAddr,
         tls: Option<&TlsConnector>,
+        keepalive: Duration,
         metrics: &Metrics,
     ) -> Result<Connection, CallError> {
         let stream = TcpStream::connect(address).await.map_err(|error| refused(target, &error))?;
         let open = metrics.connection(Side::Client);
         let socket = SockRef::from(&stream);
         // Neither can fail on a TCP socket that is open; if the peer has gone already, the request finds out.
-        let _ = socket.set_tcp_nodelay(true).and_then(|()| socket.set_tcp_keepalive(&KEEPALIVE));
+        let keepalive =
+            TcpKeepalive::new().with_time(keepalive).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
+        let _ = socket.set_tcp_nodelay(true).and_then(|()| socket.set_tcp_keepalive(&keepalive));
         let received = Arc::new(AtomicU64::new(0));
         match tls {
             None => Connection::start(Metered { stream, received: received.clone() }, received, open).await,

@@ -55,6 +55,12 @@ pub struct Settings {
     /// A lookup of its name must be answered after this long
     #[arg(long, default_value_t = Span::secs(2), value_name = "DURATION", value_parser = span(Span::millis(1), Span::secs(60)))]
     pub dns_timeout: Span,
+    /// Its name is looked up again this often, and 1s after a lookup that failed
+    #[arg(long, default_value_t = Span::secs(4), value_name = "DURATION", value_parser = span(Span::millis(100), Span::secs(3600)))]
+    pub dns_refresh: Span,
+    /// A dead connection to it is noticed by TCP keepalive after this long, and three unanswered probes 10s apart
+    #[arg(long, default_value_t = Span::secs(30), value_name = "DURATION", value_parser = span(Span::secs(1), Span::secs(899)))]
+    pub tcp_keepalive: Span,
     /// A connection to it that nobody has used for this long is closed: below a node's own --idle-timeout, and below
     /// the 900 s after which Swarm forgets it
     #[arg(long, default_value_t = Span::secs(60), value_name = "DURATION", value_parser = span(Span::millis(1), Span::secs(899)))]
@@ -107,7 +113,7 @@ impl Downstream {
             true => Some(TlsConnector::from(tls::config(settings.target_ca.as_deref())?)),
             false => None,
         };
-        let replicas = targets.iter().map(|target| Replica::start(target.clone(), *settings.dns_timeout)).collect();
+        let replicas = targets.iter().map(|target| Replica::start(target.clone(), &settings)).collect();
         let shared = Shared { replicas, turns: RoundRobin::default(), tls, metrics, settings };
         Ok(Downstream { shared: Arc::new(shared), pool: Pool::default() })
     }
@@ -197,9 +203,7 @@ impl Downstream {
                 Err(error) => (Err(answer::none(target, &error, connection.was_answered())), false),
             }
         };
-        let (result, read_out) = timeout_at(budget.end, exchange)
-            .await
-            .map_err(|_| self.too_late(target, budget))?;
+        let (result, read_out) = timeout_at(budget.end, exchange).await.map_err(|_| self.too_late(target, budget))?;
         if read_out {
             self.pool.give(endpoint.key(), connection, Instant::now());
             return result.map_err(Unanswered::Failed);
@@ -252,9 +256,9 @@ impl Endpoint<'_> {
 }
 
 impl Replica {
-    fn start(target: Target, dns_timeout: Duration) -> Replica {
+    fn start(target: Target, settings: &Settings) -> Replica {
         let known = match &target.host {
-            TargetHost::Name(name) => resolve::follow(name.clone(), dns_timeout),
+            TargetHost::Name(name) => resolve::follow(name.clone(), *settings.dns_timeout, *settings.dns_refresh),
             TargetHost::Address(address) => {
                 watch::channel(Arc::new(Known::Nothing.after(endpoints::Lookup::Found(vec![*address])))).1
             }
@@ -332,7 +336,11 @@ impl Shared {
         let Endpoint { replica: Replica { target, family, .. }, address, .. } = endpoint;
         let tls = self.tls.as_ref().filter(|_| target.secure);
         let limit = end.min(Instant::now() + *self.settings.connect_timeout);
-        let opened = timeout_at(limit, Connection::open(target, endpoint.key().1, tls, &self.metrics)).await;
+        let opened = timeout_at(
+            limit,
+            Connection::open(target, endpoint.key().1, tls, *self.settings.tcp_keepalive, &self.metrics),
+        )
+        .await;
         let connection = opened.map_err(|_| {
             CallError::new(Reason::ConnectTimeout, format!("{target} did not take the connection in time"))
         })??;

@@ -12,13 +12,11 @@ use tracing::{info, warn};
 
 use super::endpoints::{Known, Lookup};
 
-/// A name that changes its address is followed within 5 s: the pause, a lookup, and some slack.
-const REFRESH: Duration = Duration::from_secs(4);
 /// No negative answer is kept longer than this.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Looks `name` up again and again for as long as somebody listens.
-pub(super) fn follow(name: String, time_out: Duration) -> watch::Receiver<Arc<Known>> {
+/// Looks `name` up again and again, each `refresh`, for as long as somebody listens.
+pub(super) fn follow(name: String, time_out: Duration, refresh: Duration) -> watch::Receiver<Arc<Known>> {
     let (known, listener) = watch::channel(Arc::new(Known::Nothing));
     tokio::spawn(async move {
         while !known.is_closed() {
@@ -27,7 +25,7 @@ pub(super) fn follow(name: String, time_out: Duration) -> watch::Receiver<Arc<Kn
                 Ok(resolver) => lookup(&resolver, &name, time_out).await,
                 Err(why) => Lookup::Failed(why),
             };
-            let pause = if matches!(lookup, Lookup::Found(_)) { REFRESH } else { RETRY };
+            let pause = if matches!(lookup, Lookup::Found(_)) { refresh } else { RETRY };
             let before = Arc::clone(&known.borrow());
             let after = before.after(lookup);
             if *before != after {

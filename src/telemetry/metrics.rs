@@ -148,7 +148,9 @@ impl Drop for Counted {
 
 impl Metrics {
     pub fn new() -> Metrics {
-        let mut registry = Registry::with_prefix("rest_cascade");
+        let mut all = Registry::default();
+        all.register_collector(Box::new(Process));
+        let registry = all.sub_registry_with_prefix("rest_cascade");
         let requests = Family::default();
         registry.register("requests", "Requests answered, by route, status and outcome", requests.clone());
         let duration = Family::new_with_constructor((|| Histogram::new(BUCKETS)) as fn() -> Histogram);
@@ -164,9 +166,8 @@ impl Metrics {
         registry.register("connections", "TCP connections opened since start by side", opened.clone());
         let checks = Family::default();
         registry.register("check_up", "Whether a dependency is up (1) or down (0), as /ready sees it", checks.clone());
-        registry.register_collector(Box::new(Process));
         Metrics(Arc::new(Inner {
-            registry,
+            registry: all,
             requests,
             duration,
             in_flight,
@@ -309,7 +310,9 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
-        assert!(text.contains("process_cpu_seconds_total") && text.contains("process_open_fds"), "{text}");
+        for name in ["process_cpu_seconds_total", "process_open_fds", "process_resident_memory_bytes"] {
+            assert!(text.lines().any(|line| line.starts_with(name)), "{name} is not in\n{text}");
+        }
         drop(open);
         assert!(metrics.text().contains(r#"rest_cascade_open_connections{side="server"} 0"#));
     }

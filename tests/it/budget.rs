@@ -123,8 +123,11 @@ fn a_paused_node_is_named_by_its_neighbour_and_everyone_above_answers_in_time() 
                 level = level["responseInfo"].take();
             }
             let target = cascade.node(number).uri();
-            let reason = place.split(';').next().unwrap_or_default();
-            assert_eq!(level["msg"], format!("{reason}: {target} did not answer in time"));
+            let msg = match place.split(';').next() {
+                Some("timeout") => format!("timeout: {target} did not answer within 3s"),
+                _ => format!("deadline: {target} did not answer before its caller's time was up"),
+            };
+            assert_eq!(level["msg"], msg);
             true
         });
         assert!(named, "node {number} was not named by its neighbour in three tries");
