@@ -108,7 +108,9 @@ impl Node {
 
 /// The answers of a node at one of its doors, as one worker gives them. Clones give the same.
 #[derive(Clone)]
-pub struct Site {
+pub struct Site(Arc<Doorway>);
+
+struct Doorway {
     node: Node,
     observer: Observer,
     router: Router,
@@ -121,20 +123,21 @@ impl Site {
         let mut observer = Observer::new(node.0.metrics.clone(), node.0.access_log.clone());
         routes::paths().for_each(|paths| observer.know(paths));
         let (router, faulty) = (routes::router(&node, door, false), routes::router(&node, door, true));
-        Site { node, observer, router, faulty }
+        Site(Arc::new(Doorway { node, observer, router, faulty }))
     }
 
     fn panicked(&self) -> Response {
-        Problem::new(&self.node, StatusCode::INTERNAL_SERVER_ERROR, "a handler panicked; the log has it")
+        Problem::new(&self.0.node, StatusCode::INTERNAL_SERVER_ERROR, "a handler panicked; the log has it")
             .into_response()
     }
 
     /// What lies over every route, outermost first. Plain calls: a stack of boxed layers cost 2 µs a request.
     pub async fn answer(&self, request: Request<Incoming>) -> Response {
+        let Doorway { node, observer, router, faulty } = &*self.0;
         // 1. What is observed is what the client gets.
-        let observed = self.observer.begin(&request);
+        let observed = observer.begin(&request);
         // 2. A handler that panics ends its own request only.
-        let mut router = if self.node.faults().apply() { self.faulty.clone() } else { self.router.clone() };
+        let mut router = if node.faults().apply() { faulty.clone() } else { router.clone() };
         let routed = AssertUnwindSafe(router.call(request)).catch_unwind().await;
         let mut response =
             routed.map_or_else(|_| self.panicked(), |response| response.unwrap_or_else(|never| match never {}));
