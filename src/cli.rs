@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::secret::redacted;
-use crate::settings::{Environment, Settings};
+use crate::settings::{Environment, SECRETS, Settings};
 use crate::{health, up};
 
 /// Chain it, load it, break it, and watch what time-outs, pools, breakers and probes do.
@@ -81,7 +81,12 @@ fn refusal(error: &clap::Error, environment: &Environment) -> Refusal {
     }
     let mut line = rendered.lines().next().unwrap_or("error: wrong use").to_owned();
     if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
-        line = line.replace(value.as_str(), &redacted(value));
+        let of_secret = SECRETS.iter().any(|long| line.contains(&format!("' for '--{long} ")));
+        line = match of_secret {
+            // Also one that is refused: it is the right one but for a slip of the pen.
+            true => line.replace(&format!("'{value}'"), "'***'"),
+            false => line.replace(value.as_str(), &redacted(value)),
+        };
     }
     // A value that came from the environment is named by its variable: the flag was never typed.
     if let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) {
@@ -146,6 +151,7 @@ mod tests {
             ),
             (&["--slot", "a b"], &[], &["'a b'", "--slot", "1 to 64"]),
             (&["--target", "http://u:p@a b"], &[], &["'http://***@a b'", "--target"]),
+            (&["--control-token", "s3cret one"], &[], &["'***'", "--control-token", "1 to 256"]),
             (&["--check", "db=mysql://u:p@h"], &[], &["'db=mysql://***@h'", "--check", "\"mysql\""]),
             (
                 &[],

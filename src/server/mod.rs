@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-pub use listen::{BindError, bind, bind_control};
+pub use listen::{BindError, Listeners, bind};
 use sabotage::{Breakable, BrokenOff, Sabotage};
 use slot::{Slot, Watched};
 
