@@ -11,7 +11,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use super::error::Problem;
 use super::guard::{self, Guard};
 use super::inject::{self, Injector, Refuse};
-use super::{Node, cascade, config, database, faults, probes, wrong};
+use super::{Node, cascade, config, database, faults, openapi, probes, wrong};
 
 /// Aliases beside each other. The first path is the label in metrics.
 type Paths = &'static [&'static str];
@@ -79,12 +79,22 @@ fn control() -> Vec<Line> {
 
 /// The paths that show how the node is.
 fn observation() -> Vec<Line> {
-    vec![(&["/config"], get(config::config), READ), (&["/metrics"], get(config::metrics), READ)]
+    vec![
+        (&["/config"], get(config::config), READ),
+        (&["/metrics"], get(config::metrics), READ),
+        (&["/openapi.json"], get(openapi::document), READ),
+    ]
+}
+
+/// All paths and their methods, by line of the table.
+pub(super) fn allowed() -> impl Iterator<Item = (Paths, &'static str)> {
+    let all = [business(), probes(), wrong_probes(), control(), observation()];
+    all.into_iter().flatten().map(|(paths, _, allow)| (paths, allow))
 }
 
 /// All paths, by line of the table.
 pub(super) fn paths() -> impl Iterator<Item = Paths> {
-    [business(), probes(), wrong_probes(), control(), observation()].into_iter().flatten().map(|(paths, ..)| paths)
+    allowed().map(|(paths, _)| paths)
 }
 
 /// The routes behind `door`; `with_faults` lays those that are in force around the business ones.

@@ -3,6 +3,7 @@
 mod cluster;
 mod faults;
 mod guard;
+mod openapi;
 mod probes;
 #[expect(dead_code, unused_imports, reason = "a language has more words than one book uses")]
 mod support;
