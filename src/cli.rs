@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::secret::redacted;
-use crate::settings::{Environment, Settings};
+use crate::settings::{Environment, SECRETS, Settings};
 use crate::{health, up};
 
 /// Chain it, load it, break it, and watch what time-outs, pools, breakers and probes do.
@@ -78,14 +78,18 @@ fn refusal(error: &clap::Error, environment: &Environment) -> Refusal {
     };
     let (arg, value) = (text_of(ContextKind::InvalidArg), text_of(ContextKind::InvalidValue));
     let mut rendered = error.render().to_string();
+    let long = arg.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
     if !value.is_empty() {
-        // On one line, also where it is JSON of several, and without the password that it may hold.
-        let shown = redacted(&value.split_whitespace().collect::<Vec<_>>().join(" "));
-        rendered = rendered.replace(value, &shown);
+        let shown = match SECRETS.contains(&long) {
+            // Also one that is refused: it is the right one but for a slip of the pen.
+            true => "***".to_owned(),
+            // On one line, also where it is JSON of several, and without the password that it may hold.
+            false => redacted(&value.split_whitespace().collect::<Vec<_>>().join(" ")),
+        };
+        rendered = rendered.replace(&format!("'{value}'"), &format!("'{shown}'"));
     }
     let mut line = rendered.lines().next().unwrap_or("error: wrong use").to_owned();
     // A value that came from the environment is named by its variable: the flag was never typed.
-    let long = arg.trim_start_matches('-').split([' ', '=']).next().unwrap_or_default();
     if let Some((name, found)) = environment.find(long)
         && (found == value || found.split_whitespace().any(|part| part == value))
     {
@@ -146,6 +150,7 @@ mod tests {
             ),
             (&["--slot", "a b"], &[], &["'a b'", "--slot", "1 to 64"]),
             (&["--target", "http://u:p@a b"], &[], &["'http://***@a b'", "--target"]),
+            (&["--control-token", "s3cret one"], &[], &["'***'", "--control-token", "1 to 256"]),
             (&["--check", "db=mysql://u:p@h"], &[], &["'db=mysql://***@h'", "--check", "\"mysql\""]),
             (
                 &[],

@@ -1,7 +1,7 @@
 //! One node: puts its parts together, runs them on the workers, and stops them in order.
 
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use crate::downstream::{Downstream, TlsError};
 use crate::fault::Faults;
 use crate::health::{CheckError, Health, Spec};
-use crate::server::{self, BindError, Body, Server};
+use crate::server::{self, BindError, Body, Listeners, Server};
 use crate::settings::Settings;
 use crate::signals::{Signals, Stop};
 use crate::telemetry::{self, AccessLog, Metrics};
@@ -112,11 +112,11 @@ fn end_with(parent: i32) -> Result<()> {
 async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartError> {
     let health = Health::start(&settings.health, followed(&settings), settings.server.worker_count())?;
     let metrics = Metrics::new();
-    // Before a port opens: it may find that the configuration can never work.
     let downstream = Downstream::start(settings.downstream.clone(), metrics.clone())?;
-    let listeners = server::bind(&settings.server)?;
-    let control = server::bind_control(&settings.server)?;
-    let port = listeners[0].local_addr().context("the listener has no address")?.port();
+    // After everything that can be wrong with the configuration: a port that opens is a node that starts.
+    let Listeners { workers: listeners, control } = server::bind(&settings.server)?;
+    let address = listeners[0].local_addr().context("the listener has no address")?;
+    let port = address.port();
     let name = name(&settings.web.name);
     let config = serde_json::to_value(&settings).context("settings are not JSON")?;
     info!("effective settings: {config}");
@@ -148,11 +148,8 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
             .spawn(move || worker.run_alone(listener))
             .context("a worker thread cannot be started")?;
     }
-    let control_port = match &control {
-        Some(listener) => Some(listener.local_addr().context("the control listener has no address")?.port()),
-        None => None,
-    };
-    announce(&parts, control_port)?;
+    let control_address = control.as_ref().map(TcpListener::local_addr).transpose();
+    announce(&parts, address, control_address.context("the control listener has no address")?)?;
     info!(name = parts.name, port, target = parts.downstream.shown(), "listening on port {port}");
 
     let worker = Worker { number: 1, parts: parts.clone(), server: server.clone(), control, door };
@@ -260,18 +257,24 @@ async fn stop_in_order(settings: &Settings, parts: &Parts, server: &Server, sign
     }
 }
 
-fn announce(parts: &Parts, control_port: Option<u16>) -> Result<()> {
+fn announce(parts: &Parts, address: SocketAddr, control: Option<SocketAddr>) -> Result<()> {
     let announcement = Announcement {
-        listening: format!("http://127.0.0.1:{}", parts.port),
+        listening: uri(address),
         name: &parts.name,
         port: parts.port,
         pid: std::process::id(),
-        control: control_port.map(|port| format!("http://127.0.0.1:{port}")),
+        control: control.map(uri),
     };
     let line = serde_json::to_string(&announcement).context("the announcement is not JSON")?;
     // Nobody has to listen: a closed stdout is no reason not to serve.
     let _ = writeln!(std::io::stdout(), "{line}");
     Ok(())
+}
+
+/// By which a process of this machine reaches the address.
+fn uri(address: SocketAddr) -> String {
+    let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { address.ip() };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
 }
 
 /// As configured, else the kernel's host name; never empty.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use clap::{Arg, ArgAction, Args, Command};
 use serde::Serialize;
 
+use crate::secret::redacted;
 use crate::{downstream, fault, health, server, telemetry, web};
 
 /// Everything that `serve` can be told. Shown whole at `/config` and on one line at start, secrets hidden.
@@ -45,6 +46,9 @@ const OTHER_NAMES: [(&str, &[&str]); 3] =
 /// Kubernetes injects `NAME_PORT=tcp://…`, `NAME_SERVICE_HOST` and more for a Service called NAME into every pod
 /// beside it. A Service called `rest-cascade` must not configure us.
 const INJECTED: [&str; 2] = ["tcp://", "udp://"];
+
+/// Flags whose whole value is a secret.
+pub const SECRETS: [&str; 1] = ["control-token"];
 
 const PREFIX: &str = "REST_CASCADE_";
 
@@ -99,6 +103,12 @@ impl Environment {
         let shown = arg.get_help().map(|help| format!("{help} [env: {}]", names.join(", "))).unwrap_or_default();
         let many = matches!(arg.get_action(), ArgAction::Append);
         let arg = arg.help(shown);
+        // The help shows defaults, and this one came with a password in it.
+        let secret = |value: &str| SECRETS.contains(&long.as_str()) || redacted(value) != value;
+        let arg = match self.find(&long) {
+            Some((_, value)) if secret(value) => arg.hide_default_value(true),
+            _ => arg,
+        };
         match self.find(&long) {
             Some((_, value)) if many => {
                 arg.default_values(value.split_whitespace().map(str::to_owned).collect::<Vec<_>>())

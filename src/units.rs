@@ -1,11 +1,14 @@
 //! Quantities as people write them: `300ms`, `1s`, `2m`. Knows no setting; each setting brings its own limits.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de};
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// A span of time, written `300ms`, `1s`, `2m`, `1h`; a bare number is refused, as its unit would be a guess.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +62,19 @@ impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|error| de::Error::custom(format!("{text:?}: {error}")))
+    }
+}
+
+impl PartialSchema for Span {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^(0|([0-9]+(ms|s|m|h))+)$"));
+        text.description(Some("A duration, as 300ms, 1s, 2m or 1h")).examples(["300ms"]).into()
+    }
+}
+
+impl ToSchema for Span {
+    fn name() -> Cow<'static, str> {
+        "Duration".into()
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
 use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
 use super::machine::{Share, Tally};
 use crate::wire::FaultSpec;
@@ -54,7 +55,7 @@ pub struct Counts {
 }
 
 /// The answer of `GET /faults`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Report<'a> {
     pub host: &'a str,
     /// Faults are in force, on this node or another.
@@ -64,11 +65,14 @@ pub struct Report<'a> {
     pub spec: Option<FaultSpec>,
     pub seed: Option<u64>,
     #[serde(serialize_with = "rfc3339")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub set_at: Option<SystemTime>,
     #[serde(serialize_with = "rfc3339")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub expires_at: Option<SystemTime>,
     /// When the last faults ended by themselves.
     #[serde(serialize_with = "rfc3339")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub expired_at: Option<SystemTime>,
     /// What the draws and counters decided.
     pub requested: Requested,
@@ -76,7 +80,7 @@ pub struct Report<'a> {
     pub observed: Observed,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub struct Requested {
     pub delayed: u64,
     pub failed: u64,
@@ -86,7 +90,7 @@ pub struct Requested {
 }
 
 /// A rate as it was asked for and as it turned out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Rate {
     requested: f64,
     /// `null` before the first request.
@@ -94,13 +98,14 @@ pub struct Rate {
     of: u64,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub struct Observed {
     pub requests: u64,
     /// Requests to which something was done.
     pub injected: u64,
     pub delayed: u64,
     /// By status.
+    #[schema(value_type = BTreeMap<String, u64>)]
     pub failed: BTreeMap<u16, u64>,
     /// By kind.
     pub aborted: BTreeMap<&'static str, u64>,

@@ -15,15 +15,26 @@ const BACKLOG: i32 = 1024;
 pub enum BindError {
     #[error("{flag} {text}: not an address such as 127.0.0.1:8080, [::1]:8080 or localhost:8080: {error}")]
     Address { flag: &'static str, text: String, error: io::Error },
-    #[error("cannot listen on port {port}: {error}")]
-    Bind { port: u16, error: io::Error },
+    #[error("cannot listen on port {port}{place}: {error}")]
+    Bind { port: u16, place: &'static str, error: io::Error },
 }
 
-/// Listening sockets, all on the same address: one for each worker.
+/// The listening sockets of a node.
+#[derive(Debug)]
+pub struct Listeners {
+    /// One for each worker, all on the same address.
+    pub workers: Vec<TcpListener>,
+    /// Where control has an address of its own.
+    pub control: Option<TcpListener>,
+}
+
+/// Opens all listening sockets, or none.
 ///
 /// # Errors
-/// If the address makes no sense or is taken.
-pub fn bind(settings: &Settings) -> Result<Vec<TcpListener>, BindError> {
+/// If an address makes no sense or is taken.
+pub fn bind(settings: &Settings) -> Result<Listeners, BindError> {
+    // Both are looked up before a port opens: nonsense in one is not to be seen from outside by the other.
+    let control = settings.control_listen.as_deref().map(|text| looked_up("--control-listen", text)).transpose()?;
     let addresses = match &settings.listen {
         Some(text) => looked_up("--listen", text)?,
         None => vec![
@@ -31,17 +42,9 @@ pub fn bind(settings: &Settings) -> Result<Vec<TcpListener>, BindError> {
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, settings.port)),
         ],
     };
-    first_of(addresses, settings.worker_count())
-}
-
-/// The listening socket for control, where it has an address of its own.
-///
-/// # Errors
-/// As for [`bind`].
-pub fn bind_control(settings: &Settings) -> Result<Option<TcpListener>, BindError> {
-    let Some(text) = &settings.control_listen else { return Ok(None) };
-    let mut sockets = first_of(looked_up("--control-listen", text)?, 1)?;
-    Ok(sockets.pop())
+    let workers = first_of(addresses, "", settings.worker_count())?;
+    let control = control.map(|addresses| first_of(addresses, " (--control-listen)", 1)).transpose()?;
+    Ok(Listeners { workers, control: control.and_then(|mut sockets| sockets.pop()) })
 }
 
 fn looked_up(flag: &'static str, text: &str) -> Result<Vec<SocketAddr>, BindError> {
@@ -50,16 +53,16 @@ fn looked_up(flag: &'static str, text: &str) -> Result<Vec<SocketAddr>, BindErro
     if addresses.is_empty() { Err(wrong(io::ErrorKind::AddrNotAvailable.into())) } else { Ok(addresses) }
 }
 
-fn first_of(addresses: Vec<SocketAddr>, workers: usize) -> Result<Vec<TcpListener>, BindError> {
-    let mut last = BindError::Bind { port: 0, error: io::ErrorKind::AddrNotAvailable.into() };
+fn first_of(addresses: Vec<SocketAddr>, place: &'static str, workers: usize) -> Result<Vec<TcpListener>, BindError> {
+    let mut last = BindError::Bind { port: 0, place, error: io::ErrorKind::AddrNotAvailable.into() };
     for address in addresses {
         match group(address, workers) {
             Ok(sockets) => return Ok(sockets),
             // Only the lack of the address family leads on to the next address; a taken port is an answer.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                return Err(BindError::Bind { port: address.port(), error });
+                return Err(BindError::Bind { port: address.port(), place, error });
             }
-            Err(error) => last = BindError::Bind { port: address.port(), error },
+            Err(error) => last = BindError::Bind { port: address.port(), place, error },
         }
     }
     Err(last)
@@ -116,7 +119,7 @@ mod tests {
 
     #[test]
     fn workers_share_a_port_that_nobody_else_gets() {
-        let ours = bind(&settings(&["--port", "0", "--workers", "3"])).expect("a free port");
+        let ours = bind(&settings(&["--port", "0", "--workers", "3"])).expect("a free port").workers;
         let port = ours[0].local_addr().expect("bound").port();
         assert!(ours.iter().all(|socket| socket.local_addr().expect("bound").port() == port));
         for workers in ["1", "3"] {
@@ -130,5 +133,7 @@ mod tests {
     fn an_address_that_makes_no_sense_is_named() {
         let error = bind(&settings(&["--listen", "nowhere"])).expect_err("refused");
         assert!(error.to_string().starts_with("--listen nowhere: not an address"), "{error}");
+        let error = bind(&settings(&["--port", "0", "--control-listen", "nowhere"])).expect_err("refused");
+        assert!(error.to_string().starts_with("--control-listen nowhere: not an address"), "{error}");
     }
 }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-pub use listen::{BindError, bind, bind_control};
+pub use listen::{BindError, Listeners, bind};
 use sabotage::{Breakable, BrokenOff, Sabotage};
 use slot::{Slot, Watched};
 
@@ -44,7 +44,7 @@ pub struct Settings {
     /// Port to listen on, on every IPv6 and IPv4 address; 0 takes a free one
     #[arg(long, default_value_t = 8080, value_name = "PORT")]
     pub port: u16,
-    /// One address to listen on instead, as ADDR:PORT or [ADDR]:PORT; a host name is looked up once
+    /// One address to listen on instead, as ADDR:PORT, an IPv6 one in brackets; a host name is looked up once
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
     /// Move control, metrics and configuration to an address of their own; probes answer on both

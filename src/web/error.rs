@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Node;
 use super::inject::Refusal;
@@ -16,8 +17,9 @@ pub(super) struct Problem {
     error: String,
 }
 
-#[derive(Serialize)]
-struct Envelope<'a> {
+/// Whatever is refused, and why.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Envelope<'a> {
     host: &'a str,
     status: u16,
     error: &'a str,

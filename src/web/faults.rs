@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::error::Problem;
-use super::{Node, burden};
+use super::{Node, burden, wish};
 use crate::fault::Faults;
 use crate::wire::FaultSpec;
 
@@ -21,9 +21,7 @@ pub(super) async fn get(State(node): State<Node>) -> Response {
 
 pub(super) async fn put(State(node): State<Node>, body: Body) -> Result<Response, Problem> {
     let problem = |status, error: String| Problem::new(&node, status, error);
-    let json = axum::body::to_bytes(body, MAX_SPEC).await.map_err(|_| {
-        problem(StatusCode::PAYLOAD_TOO_LARGE, format!("faults must be at most {MAX_SPEC} bytes of JSON"))
-    })?;
+    let json = wish::whole(&node, body, MAX_SPEC).await?;
     let spec = FaultSpec::from_json(&json).map_err(|error| problem(StatusCode::BAD_REQUEST, error.to_string()))?;
     inject(node.faults(), spec).await.map_err(|error| problem(StatusCode::SERVICE_UNAVAILABLE, error))?;
     Ok(get(State(node)).await)

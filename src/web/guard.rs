@@ -1,4 +1,4 @@
-//! Who may change a node. Lies over every route that can change something; requests that only look pass.
+//! Who may change a node, and where. Lies over every route that can change something; requests that only look pass.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -6,20 +6,33 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::error::Problem;
-use super::{Node, wish};
+use super::{Door, Node, wish};
 
 /// Set by browsers alone, and out of reach of a page's scripts.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
-pub(super) async fn guard(State(node): State<Node>, request: Request, next: Next) -> Response {
+/// A guard at one of the node's doors.
+#[derive(Clone)]
+pub(super) struct Guard {
+    pub(super) node: Node,
+    pub(super) door: Door,
+}
+
+pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     if !wish::changes_state(request.method(), request.uri().query().unwrap_or_default()) {
         return next.run(request).await;
     }
+    let Guard { node, door } = guard;
     let headers = request.headers();
     // First, and always: a browser may hold the token, and a stranger's page must not make use of that.
     if headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "cross-site") {
         return Problem::new(&node, StatusCode::FORBIDDEN, "a page of another site may not change this node")
             .into_response();
+    }
+    // A probe that is also a switch answers at both doors, and is turned at one.
+    if door == Door::Public {
+        let why = "this node is changed at the address of --control-listen, not here";
+        return Problem::new(&node, StatusCode::FORBIDDEN, why).into_response();
     }
     match node.control_token() {
         Some(token) if !has_token(headers, token) => {

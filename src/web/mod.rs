@@ -9,6 +9,7 @@ mod faults;
 mod guard;
 mod inject;
 mod observe;
+mod openapi;
 mod probes;
 mod routes;
 mod settings;

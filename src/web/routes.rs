@@ -6,15 +6,12 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get};
-use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use super::error::Problem;
+use super::guard::{self, Guard};
 use super::inject::{self, Injector, Refuse};
-use super::{Node, cascade, config, database, faults, guard, probes, wrong};
-
-/// The largest body that changes something, in bytes.
-const MAX_BODY: usize = 64 * 1024;
+use super::{Node, cascade, config, database, faults, openapi, probes, wrong};
 
 /// Aliases beside each other. The first path is the label in metrics.
 type Paths = &'static [&'static str];
@@ -82,12 +79,22 @@ fn control() -> Vec<Line> {
 
 /// The paths that show how the node is.
 fn observation() -> Vec<Line> {
-    vec![(&["/config"], get(config::config), READ), (&["/metrics"], get(config::metrics), READ)]
+    vec![
+        (&["/config"], get(config::config), READ),
+        (&["/metrics"], get(config::metrics), READ),
+        (&["/openapi.json"], get(openapi::document), READ),
+    ]
+}
+
+/// All paths and their methods, by line of the table.
+pub(super) fn allowed() -> impl Iterator<Item = (Paths, &'static str)> {
+    let all = [business(), probes(), wrong_probes(), control(), observation()];
+    all.into_iter().flatten().map(|(paths, _, allow)| (paths, allow))
 }
 
 /// All paths, by line of the table.
 pub(super) fn paths() -> impl Iterator<Item = Paths> {
-    [business(), probes(), wrong_probes(), control(), observation()].into_iter().flatten().map(|(paths, ..)| paths)
+    allowed().map(|(paths, _)| paths)
 }
 
 /// The routes behind `door`; `with_faults` lays those that are in force around the business ones.
@@ -95,20 +102,14 @@ pub(super) fn router(node: &Node, door: Door, with_faults: bool) -> Router {
     let business = business().into_iter().map(|line| if with_faults { faulty(node, line) } else { line });
     let probes = probes().into_iter().chain(wrong_probes()).map(never_stored);
     let control = control().into_iter().chain(observation()).map(never_stored);
-    let changing = |(paths, methods, allow): Line| {
-        let guarded = methods
-            .route_layer(RequestBodyLimitLayer::new(MAX_BODY))
-            .route_layer(from_fn_with_state(node.clone(), guard::guard));
-        (paths, guarded, allow)
-    };
-    let (public, controlled) = (business.chain(probes.clone().map(changing)), control.map(changing));
     let lines: Vec<Line> = match door {
-        Door::Only => public.chain(controlled).collect(),
-        Door::Public => public.collect(),
-        Door::Control => probes.map(changing).chain(controlled).collect(),
+        Door::Only => business.chain(probes).chain(control).collect(),
+        Door::Public => business.chain(probes).collect(),
+        Door::Control => probes.chain(control).collect(),
     };
     lines
         .into_iter()
+        .map(|line| guarded(node, door, line))
         .fold(Router::new(), add)
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
@@ -119,6 +120,15 @@ fn faulty(node: &Node, (paths, methods, allow): Line) -> Line {
     let refuse: Refuse = if paths == ["/"] { cascade::refuse } else { Problem::refuse };
     let injector = Injector { node: node.clone(), refuse };
     (paths, methods.route_layer(from_fn_with_state(injector, inject::inject)), allow)
+}
+
+/// A line that only reads needs no guard, and a probe must have none.
+fn guarded(node: &Node, door: Door, (paths, methods, allow): Line) -> Line {
+    if allow == READ {
+        return (paths, methods, allow);
+    }
+    let guard = Guard { node: node.clone(), door };
+    (paths, methods.route_layer(from_fn_with_state(guard, guard::guard)), allow)
 }
 
 fn never_stored((paths, methods, allow): Line) -> Line {

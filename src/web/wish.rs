@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, Request};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
+use http_body_util::LengthLimitError;
 use serde_json::{Map, Value};
 
 use super::Node;
@@ -13,6 +13,9 @@ use super::error::Problem;
 
 /// Keys of a query by which a GET changes something, as the article's `curl` lines and a browser do.
 const SWITCHES: [&str; 4] = ["up", "csdl", "mode", "done"];
+
+/// The largest body that changes something, in bytes; the one of `/faults` has a limit of its own.
+const MAX_BODY: usize = 64 * 1024;
 
 /// A key and its value as text.
 pub(super) type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
@@ -31,8 +34,7 @@ impl FromRequest<Node> for Wish {
     async fn from_request(request: Request, node: &Node) -> Result<Wish, Problem> {
         let method = request.method().clone();
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let refused = |error: BytesRejection| Problem::new(node, error.status(), error.body_text());
-        let body = Bytes::from_request(request, node).await.map_err(refused)?;
+        let body = whole(node, request.into_body(), MAX_BODY).await?;
         Ok(Wish { method, query, body })
     }
 }
@@ -69,6 +71,19 @@ pub(super) fn changes_state(method: &Method, query: &str) -> bool {
         Method::GET => pairs(Some(query)).any(|(key, _)| SWITCHES.contains(&&*key)),
         _ => true,
     }
+}
+
+/// The whole of a body of at most `limit` bytes.
+pub(super) async fn whole(node: &Node, body: Body, limit: usize) -> Result<Bytes, Problem> {
+    to_bytes(body, limit).await.map_err(|error| {
+        let too_long = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
+        match too_long {
+            true => {
+                Problem::new(node, StatusCode::PAYLOAD_TOO_LARGE, format!("the body must be at most {limit} bytes"))
+            }
+            false => Problem::new(node, StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")),
+        }
+    })
 }
 
 pub(super) fn pairs(query: Option<&str>) -> impl Iterator<Item = Pair<'_>> {

@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::openapi::schema::AdditionalProperties;
+use utoipa::openapi::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::member::{self, Shown};
 use crate::units::Span;
@@ -22,6 +25,35 @@ pub enum Delay {
     Lognormal { median: Span, sigma: f64 },
     #[serde(untagged)]
     Fixed(Span),
+}
+
+impl PartialSchema for Delay {
+    fn schema() -> RefOr<Schema> {
+        let span = || Ref::from_schema_name(Span::name());
+        let sigma = ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0)).maximum(Some(MAX_SIGMA));
+        let shape = ObjectBuilder::new()
+            .property("median", span())
+            .property("sigma", sigma)
+            .required("median")
+            .required("sigma")
+            .additional_properties(Some(AdditionalProperties::FreeForm(false)));
+        let range = ArrayBuilder::new().items(span()).min_items(Some(2)).max_items(Some(2));
+        let kind = |name: &str, value: RefOr<Schema>| {
+            let object = ObjectBuilder::new().property(name, value).required(name);
+            object.additional_properties(Some(AdditionalProperties::FreeForm(false)))
+        };
+        OneOfBuilder::new()
+            .item(span())
+            .item(kind("uniform", range.into()))
+            .item(kind("lognormal", shape.into()))
+            .into()
+    }
+}
+
+impl ToSchema for Delay {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((Span::name().into_owned(), Span::schema()));
+    }
 }
 
 impl Delay {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use thiserror::Error;
+use utoipa::ToSchema;
 
 use super::delay::{Delay, MAX_DELAY};
 use super::member::{Shown, number, optional, span, whole};
@@ -25,7 +26,7 @@ const MAX_SEED: u64 = (1 << 53) - 1;
 const MAX_NAME: usize = 253;
 
 /// What to inject into the business routes. Every member is optional; an empty object injects nothing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultSpec {
     /// Wait before the work.
@@ -39,18 +40,23 @@ pub struct FaultSpec {
     pub burn: Option<Span>,
     /// Memory that is held for as long as these faults are in force.
     #[serde(deserialize_with = "read::hold_mib", skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1024)]
     pub hold_mib: Option<u64>,
     /// The share of requests that fail.
     #[serde(deserialize_with = "read::rate", skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1)]
     pub error_rate: Option<f64>,
     /// The status of a failed request, 503 if not given.
     #[serde(deserialize_with = "read::status", skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 200, maximum = 599)]
     pub status: Option<u16>,
     /// The next so many requests fail.
     #[serde(deserialize_with = "read::fail_next", skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1_000_000_000)]
     pub fail_next: Option<u64>,
     /// Each request whose number is a multiple of this fails.
     #[serde(deserialize_with = "read::every_nth", skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_000_000_000)]
     pub every_nth: Option<u64>,
     /// Break the connection instead of answering.
     #[serde(deserialize_with = "read::abort", skip_serializing_if = "Option::is_none")]
@@ -58,12 +64,15 @@ pub struct FaultSpec {
     /// The share of requests whose connection breaks. Without it, `abort` is how the requests fail that `fail_next`,
     /// `every_nth` and `error_rate` choose, or all if none of these is given.
     #[serde(deserialize_with = "read::rate", skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1)]
     pub abort_rate: Option<f64>,
     /// Requests that are worked on at the same time.
     #[serde(deserialize_with = "read::workers", skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 100_000)]
     pub workers: Option<u64>,
     /// Requests that may wait for a worker; without it, any number may.
     #[serde(deserialize_with = "read::queue", skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1_000_000)]
     pub queue: Option<u64>,
     /// What a worker does for a client that has gone, `work` if not given.
     #[serde(deserialize_with = "read::dead_work", skip_serializing_if = "Option::is_none")]
@@ -75,14 +84,16 @@ pub struct FaultSpec {
     pub expires_after: Option<Span>,
     /// The one node that is meant: its name, its name and slot as `name-slot`, or its slot.
     #[serde(deserialize_with = "read::only", skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 253)]
     pub only: Option<String>,
     /// Same seed, same draws; a random one if not given.
     #[serde(deserialize_with = "read::seed", skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 9_007_199_254_740_991u64)]
     pub seed: Option<u64>,
 }
 
 /// How a connection breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Abort {
     /// TCP RST, before any byte.
@@ -96,7 +107,7 @@ pub enum Abort {
 }
 
 /// What becomes of a request in a worker or its queue when its client has gone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DeadWork {
     /// It is worked on to its end: a thread does not see its client go.

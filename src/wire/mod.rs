@@ -10,21 +10,30 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
 
 pub use delay::{Delay, MAX_DELAY};
 pub use faults::{Abort, DeadWork, FaultSpec, SpecError};
 
 /// The answer to `GET /`: these five members in this order, whatever happens.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply<'a> {
     pub host: &'a str,
     pub port: u16,
     pub correlation_id: &'a str,
     /// The next node's whole answer, nested as JSON; `null` at the leaf and when the call failed.
+    #[schema(schema_with = any_json, required)]
     pub response_info: Option<&'a RawValue>,
     /// `null`, or `"<reason>: <sentence naming the target>"`.
+    #[schema(required)]
     pub msg: Option<&'a str>,
+}
+
+fn any_json() -> ObjectBuilder {
+    let types = [Type::Object, Type::Array, Type::String, Type::Number, Type::Boolean, Type::Null];
+    ObjectBuilder::new().schema_type(SchemaType::from_iter(types))
 }
 
 /// Why a call to the next node failed. The set is closed: teaching material and dashboards rely on these words.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::sleep;
+use utoipa::ToSchema;
 
 use super::super::verdict::Failure;
 
@@ -16,7 +17,7 @@ use super::super::verdict::Failure;
 const SLOWEST_MS: u64 = 60_000;
 
 /// How the simulated database behaves. As text: `up`, `down`, `hang`, `slow?ms=300`, `flaky?p=0.3`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum Mode {
     #[default]
@@ -26,10 +27,12 @@ pub enum Mode {
     /// Takes the question and never answers.
     Hang,
     Slow {
+        #[schema(maximum = 60_000)]
         ms: u64,
     },
     /// Refuses with the probability `p`.
     Flaky {
+        #[schema(minimum = 0, maximum = 1)]
         p: f64,
     },
 }

@@ -105,7 +105,7 @@ fn figure(node: &Node, name: &str) -> f64 {
 
 #[test]
 fn burning_takes_cpu_time_and_leaves_the_serving_threads_free() {
-    const CPU: &str = "rest_cascade_process_cpu_seconds_total ";
+    const CPU: &str = "process_cpu_seconds_total ";
     let node = Node::start(&["--workers", "1"]);
     let before = figure(&node, CPU);
     node.put(r#"{"burn":"1s"}"#);
@@ -121,7 +121,7 @@ fn burning_takes_cpu_time_and_leaves_the_serving_threads_free() {
 
 #[test]
 fn memory_is_held_while_the_faults_last() {
-    const MEMORY: &str = "rest_cascade_process_resident_memory_bytes ";
+    const MEMORY: &str = "process_resident_memory_bytes ";
     const HELD: f64 = 100.0 * 1024.0 * 1024.0;
     let node = Node::start(&[]);
     let before = figure(&node, MEMORY);
