@@ -88,7 +88,11 @@ fn refusal(error: &clap::Error, environment: &Environment) -> Refusal {
         };
         rendered = rendered.replace(&format!("'{value}'"), &format!("'{shown}'"));
     }
-    let mut line = rendered.lines().next().unwrap_or("error: wrong use").to_owned();
+    let mut lines = rendered.lines();
+    let mut line = lines.next().unwrap_or("error: wrong use").to_owned();
+    if let Some(possible) = lines.find(|line| line.contains("[possible values: ")) {
+        line = format!("{line} {}", possible.trim());
+    }
     // A value that came from the environment is named by its variable: the flag was never typed.
     if let Some((name, found)) = environment.find(long)
         && (found == value || found.split_whitespace().any(|part| part == value))
@@ -157,6 +161,8 @@ mod tests {
                 &[("REST_CASCADE_CHECK", "db=sim: x=tcp://h")],
                 &["'x=tcp://h'", "port", "(from REST_CASCADE_CHECK)"],
             ),
+            (&["--log-format", "xml"], &[], &["'xml'", "--log-format", "text, json"]),
+            (&[], &[("REST_CASCADE_LOG_LEVEL", "inof")], &["'inof'", "debug", "(from REST_CASCADE_LOG_LEVEL)"]),
             (&["--nonsense"], &[], &["--nonsense"]),
             (&["launch"], &[], &["launch"]),
         ] {

@@ -1,5 +1,6 @@
 //! Parse, match, run.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use rest_cascade::cli::{self, Command};
@@ -19,11 +20,12 @@ fn main() -> ExitCode {
     let (command, warnings) = match cli::parse(&args, &environment) {
         Ok(parsed) => parsed,
         Err(refusal) if refusal.code == 0 => {
-            print!("{}", refusal.text);
+            // Whoever reads it may have seen enough.
+            let _ = std::io::stdout().write_all(refusal.text.as_bytes());
             return ExitCode::SUCCESS;
         }
         Err(refusal) => {
-            eprint!("{}", refusal.text);
+            let _ = std::io::stderr().write_all(refusal.text.as_bytes());
             return ExitCode::from(refusal.code);
         }
     };

@@ -17,6 +17,7 @@ use tracing::{error, info, warn};
 use crate::downstream::{Downstream, TlsError};
 use crate::fault::Faults;
 use crate::health::{CheckError, Health, Spec};
+use crate::secret::redacted;
 use crate::server::{self, BindError, Body, Listeners, Server};
 use crate::settings::Settings;
 use crate::signals::{Signals, Stop};
@@ -91,7 +92,8 @@ pub fn run(settings: Settings, warnings: &[String]) -> ExitCode {
 }
 
 fn refuse(error: &StartError) -> ExitCode {
-    eprintln!("error: {error:#}");
+    // On one line, whatever was in the value that it names.
+    eprintln!("error: {}", redacted(&error.to_string()).replace(char::is_control, " "));
     ExitCode::from(error.code())
 }
 
@@ -118,7 +120,11 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
     let address = listeners[0].local_addr().context("the listener has no address")?;
     let port = address.port();
     let name = name(&settings.web.name);
-    let config = serde_json::to_value(&settings).context("settings are not JSON")?;
+    let mut config = serde_json::to_value(&settings).context("settings are not JSON")?;
+    // What was left open is shown as it turned out.
+    config["name"] = name.as_str().into();
+    config["port"] = port.into();
+    config["workers"] = listeners.len().into();
     info!("effective settings: {config}");
     let faults = Faults::new(&name, settings.fault.slot.clone());
     if let Some(spec) = settings.fault.faults.clone() {

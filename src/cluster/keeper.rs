@@ -171,7 +171,10 @@ impl Keeper {
     fn see(&mut self, seen: Seen) {
         self.look();
         self.status.send_modify(|status| status.ready = Some(seen.is_ok()));
-        if let Some(what) = self.readiness.after(seen) {
+        // A node that is asked to stop is expected not to be ready.
+        if let Some(what) = self.readiness.after(seen)
+            && !self.stopping
+        {
             self.cluster.tell(&self.name, what);
         }
     }

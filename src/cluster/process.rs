@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 const WORDS: usize = 5;
 
 /// What makes a node the one that it is. Each node gets its own by flag, so the starter's must not reach it.
-const OWN_VARIABLES: [&str; 8] = [
+const OWN_VARIABLES: [&str; 9] = [
     "targetUri",
     "TARGET_URI",
     "REST_CASCADE_TARGET",
@@ -33,6 +33,7 @@ const OWN_VARIABLES: [&str; 8] = [
     "HOSTNAME",
     "REST_CASCADE_NAME",
     "REST_CASCADE_LISTEN",
+    "REST_CASCADE_CONTROL_LISTEN",
 ];
 
 /// How a node is started.

@@ -139,7 +139,8 @@ fn check_body(target: &Target, body: &[u8]) -> Result<Box<RawValue>, CallError> 
         return Err(CallError::new(Reason::TooDeep, sentence));
     }
     serde_json::from_slice(body)
-        .map_err(|error| CallError::new(Reason::BadJson, format!("{target} did not answer JSON ({error})")))
+        // Not where it ceases to be JSON: that may differ from answer to answer, and with it our answer's length.
+        .map_err(|_| CallError::new(Reason::BadJson, format!("{target} did not answer JSON")))
 }
 
 /// How deep brackets nest outside strings, counted up to the first depth beyond the limit. For text that is not JSON

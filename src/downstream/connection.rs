@@ -36,6 +36,9 @@ use crate::wire::Reason;
 /// between: Swarm's IPVS forgets them after 900 s.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
+/// Connections to one endpoint that are kept for a next burst, and how long after one the others are closed.
+const KEPT: usize = 32;
+const BURST_OVER: Duration = Duration::from_secs(2);
 /// The read buffer's limit is what bounds an answer's head.
 const MAX_HEAD: usize = 64 * 1024;
 
@@ -241,8 +244,13 @@ impl Pool {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain_mut(|Lane { key, waiting }| {
             let current = is_current(*key);
+            // The oldest come first. What a burst has left behind goes soon, all but a few for the next one.
+            let mut surplus = waiting.len().saturating_sub(KEPT);
             waiting.retain_mut(|waiting| {
-                current && now.duration_since(waiting.since) < limit && waiting.connection.is_usable()
+                let waited = now.duration_since(waiting.since);
+                let left_behind = surplus > 0 && waited > BURST_OVER;
+                surplus = surplus.saturating_sub(1);
+                current && !left_behind && waited < limit && waiting.connection.is_usable()
             });
             !waiting.is_empty()
         });

@@ -13,6 +13,29 @@ pub(super) enum Lookup {
     Failed(String),
 }
 
+impl Lookup {
+    /// What two lookups of one name say together, one for each address family. The second may not have come.
+    pub(super) fn or(self, second: Option<Lookup>) -> Lookup {
+        match (self, second) {
+            (Lookup::Found(mut addresses), Some(Lookup::Found(more))) => {
+                addresses.extend(more);
+                // Sorted, as name servers rotate their answers: only a change of the set is a change.
+                addresses.sort();
+                addresses.dedup();
+                Lookup::Found(addresses)
+            }
+            (Lookup::Found(mut addresses), _) | (_, Some(Lookup::Found(mut addresses))) => {
+                addresses.sort();
+                addresses.dedup();
+                Lookup::Found(addresses)
+            }
+            (Lookup::NoSuchName, Some(Lookup::NoSuchName)) => Lookup::NoSuchName,
+            (Lookup::Failed(why), _) | (_, Some(Lookup::Failed(why))) => Lookup::Failed(why),
+            (Lookup::NoSuchName, None) => Lookup::NoSuchName,
+        }
+    }
+}
+
 /// What is known of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Known {
@@ -103,6 +126,17 @@ mod tests {
 
     fn found(texts: &[&str]) -> Lookup {
         Lookup::Found(ips(texts))
+    }
+
+    #[test]
+    fn two_families_together_are_one_answer() {
+        assert_eq!(found(&["10.0.0.2", "10.0.0.1"]).or(Some(found(&["::1"]))), found(&["10.0.0.1", "10.0.0.2", "::1"]));
+        assert_eq!(found(&["10.0.0.1"]).or(Some(Lookup::NoSuchName)), found(&["10.0.0.1"]));
+        assert_eq!(Lookup::NoSuchName.or(Some(found(&["::1"]))), found(&["::1"]));
+        assert_eq!(found(&["10.0.0.1"]).or(None), found(&["10.0.0.1"]));
+        assert_eq!(Lookup::NoSuchName.or(Some(Lookup::NoSuchName)), Lookup::NoSuchName);
+        let failed = || Lookup::Failed("timed out".to_owned());
+        assert_eq!(Lookup::NoSuchName.or(Some(failed())), failed());
     }
 
     #[test]

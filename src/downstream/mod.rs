@@ -176,7 +176,7 @@ impl Downstream {
         //    nothing about the target: the call goes on with a new one.
         if let Some(connection) = self.pool.take(endpoint.key()) {
             match self.exchange(connection, &endpoint, request.clone(), outgoing.budget).await {
-                Err(Unanswered::DiedWaiting) => {}
+                Err(Unanswered::DiedWaiting) => self.shared.metrics.call_retried(),
                 Err(Unanswered::Failed(error)) => return Err(error),
                 Ok(answer) => return Ok(answer),
             }
@@ -304,7 +304,7 @@ impl Shared {
             .iter()
             .map(|replica| match &**replica.known.borrow() {
                 Known::Missing(why) => format!("{}: {why}", replica.target),
-                _ => format!("{}: no answer from the name server in time", replica.target),
+                _ => format!("{}: {}", replica.target, resolve::NO_ANSWER),
             })
             .collect();
         CallError::new(Reason::Dns, why.join(", "))
@@ -313,14 +313,17 @@ impl Shared {
     /// Connects; a name with both address families gets a second try with the other one.
     async fn connect<'a>(&self, endpoint: Endpoint<'a>, end: Instant) -> Result<(Endpoint<'a>, Connection), CallError> {
         let known = endpoint.replica.known();
-        let error = match self.connect_once(&endpoint, end).await {
+        let mut error = match self.connect_once(&endpoint, end).await {
             Ok(connection) => return Ok((endpoint, connection)),
             Err(error) => error,
         };
         if let Some(address) = known.other_way(endpoint.address) {
             let other = Endpoint { address, ..endpoint };
-            if let Ok(connection) = self.connect_once(&other, end).await {
-                return Ok((other, connection));
+            match self.connect_once(&other, end).await {
+                Ok(connection) => return Ok((other, connection)),
+                // Of two failures, the one that got further says more of the target.
+                Err(second) if second.reason != Reason::Refused => error = second,
+                Err(_) => {}
             }
         }
         if matches!(*known, Known::Addresses { vanished: true, .. }) {

@@ -41,7 +41,7 @@ pub enum TargetHost {
 pub enum TargetError {
     #[error("not a URL such as http://service-2:8080 ({0})")]
     Url(#[from] url::ParseError),
-    #[error("scheme {0} is not supported, only http and https are")]
+    #[error("scheme {0} is not supported, only http and https are; is http:// missing in front?")]
     Scheme(String),
     #[error("a #fragment is never sent to a server, remove it")]
     Fragment,

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::dependency::{self, unused, verifying};
+use crate::secret::redacted;
 use crate::units::{Span, span};
 
 #[derive(Args, Clone, Debug)]
@@ -34,12 +35,14 @@ pub struct Settings {
 pub async fn ask(settings: &Settings) -> Result<String> {
     let url = settings.url();
     let client = client(&url, *settings.healthcheck_timeout)?;
-    let answer = client.get(&url).send().await.map_err(|error| anyhow::anyhow!("{url}: {}", plain(&error)))?;
+    // Docker keeps these lines.
+    let shown = redacted(&url).replace(char::is_control, " ");
+    let answer = client.get(&url).send().await.map_err(|error| anyhow::anyhow!("{shown}: {}", plain(&error)))?;
     let status = answer.status();
     if status != reqwest::StatusCode::OK {
-        bail!("{url}: {status}");
+        bail!("{shown}: {status}");
     }
-    Ok(format!("{url}: {status}"))
+    Ok(format!("{shown}: {status}"))
 }
 
 fn client(url: &str, limit: Duration) -> Result<reqwest::Client> {

@@ -142,6 +142,11 @@ impl Health {
         self.shared.draining.store(true, Relaxed);
     }
 
+    /// Whether the node is about to stop.
+    pub fn is_draining(&self) -> bool {
+        self.shared.draining.load(Relaxed)
+    }
+
     /// From now on the node is not alive: something is broken that only a restart mends.
     pub fn poison(&self, why: &str) {
         self.shared.liveness.poison(why);
@@ -166,8 +171,7 @@ impl Health {
     pub async fn ready(&self) -> Report {
         let mut checks = self.dependencies().await;
         checks.push(self.loaded());
-        let draining = self.shared.draining.load(Relaxed);
-        let stopping = if draining { Err(Failure::said("the node is stopping")) } else { Ok(()) };
+        let stopping = if self.is_draining() { Err(Failure::said("the node is stopping")) } else { Ok(()) };
         checks.push(Check::own(NOT_DRAINING, stopping));
         Report { checks }
     }

@@ -9,14 +9,14 @@ use thiserror::Error;
 use super::Settings;
 
 /// Connections that may wait to be accepted.
-const BACKLOG: i32 = 1024;
+pub(super) const BACKLOG: i32 = 1024;
 
 #[derive(Debug, Error)]
 pub enum BindError {
     #[error("{flag} {text}: not an address such as 127.0.0.1:8080, [::1]:8080 or localhost:8080: {error}")]
     Address { flag: &'static str, text: String, error: io::Error },
-    #[error("cannot listen on port {port}{place}: {error}")]
-    Bind { port: u16, place: &'static str, error: io::Error },
+    #[error("cannot listen on port {} ({address}{place}): {error}", address.port())]
+    Bind { address: SocketAddr, place: &'static str, error: io::Error },
 }
 
 /// The listening sockets of a node.
@@ -43,7 +43,7 @@ pub fn bind(settings: &Settings) -> Result<Listeners, BindError> {
         ],
     };
     let workers = first_of(addresses, "", settings.worker_count())?;
-    let control = control.map(|addresses| first_of(addresses, " (--control-listen)", 1)).transpose()?;
+    let control = control.map(|addresses| first_of(addresses, " of --control-listen", 1)).transpose()?;
     Ok(Listeners { workers, control: control.and_then(|mut sockets| sockets.pop()) })
 }
 
@@ -54,18 +54,18 @@ fn looked_up(flag: &'static str, text: &str) -> Result<Vec<SocketAddr>, BindErro
 }
 
 fn first_of(addresses: Vec<SocketAddr>, place: &'static str, workers: usize) -> Result<Vec<TcpListener>, BindError> {
-    let mut last = BindError::Bind { port: 0, place, error: io::ErrorKind::AddrNotAvailable.into() };
-    for address in addresses {
+    let mut addresses = addresses.into_iter().peekable();
+    loop {
+        let address = addresses.next().expect("looked_up gives at least one");
         match group(address, workers) {
             Ok(sockets) => return Ok(sockets),
             // Only the lack of the address family leads on to the next address; a taken port is an answer.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                return Err(BindError::Bind { port: address.port(), place, error });
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse || addresses.peek().is_none() => {
+                return Err(BindError::Bind { address, place, error });
             }
-            Err(error) => last = BindError::Bind { port: address.port(), place, error },
+            Err(_) => {}
         }
     }
-    Err(last)
 }
 
 fn group(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {

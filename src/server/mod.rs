@@ -20,10 +20,12 @@ use hyper_util::server::conn::auto;
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use listen::BACKLOG;
 pub use listen::{BindError, Listeners, bind};
 use sabotage::{Breakable, BrokenOff, Sabotage};
 use slot::{Slot, Watched};
@@ -36,6 +38,13 @@ use crate::units::{Span, count, span};
 const MAX_HEAD: usize = 16 * 1024;
 /// After a failed accept (no file descriptors left, say) the next one waits this long: trying at once would spin.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+const TELL_AGAIN: Duration = Duration::from_secs(10);
+/// Nobody waits to be accepted any more when nobody is for this long.
+const LAST_ACCEPT: Duration = Duration::from_millis(2);
+/// A request that is on its way when the listener closes has this long to arrive: its client cannot know.
+const LAST_CALL: Duration = Duration::from_millis(50);
+/// From then on, a connection without a whole request is given up after this long.
+const LAST_HEAD: Duration = Duration::from_secs(1);
 
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(next_help_heading = "Server")]
@@ -105,6 +114,8 @@ struct Shared {
     settings: Settings,
     places: Arc<Semaphore>,
     full: AtomicBool,
+    /// The accept loops: what they still take in counts before the connections do.
+    listening: TaskTracker,
     connections: TaskTracker,
     closing: CancellationToken,
     cutting: CancellationToken,
@@ -124,6 +135,7 @@ impl Server {
                 settings,
                 places,
                 full: AtomicBool::new(false),
+                listening: TaskTracker::new(),
                 connections: TaskTracker::new(),
                 closing: CancellationToken::new(),
                 cutting: CancellationToken::new(),
@@ -139,36 +151,55 @@ impl Server {
     pub async fn serve(&self, listener: std::net::TcpListener, site: impl Answers) -> io::Result<()> {
         let listener = TcpListener::from_std(listener)?;
         let shared = &self.shared;
+        let _listening = shared.listening.token();
+        let mut told: Option<Instant> = None;
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = shared.closing.cancelled() => return Ok(()),
+                () = shared.closing.cancelled() => break,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => {
-                    let Some(place) = shared.place().await else { return Ok(()) };
-                    let connection = connection(self.clone(), stream, peer, site.clone(), place);
-                    shared.connections.spawn(connection);
-                }
+                Ok((stream, peer)) => self.take_in(stream, peer, &site).await,
                 Err(error) if is_of_the_peer(&error) => {}
                 Err(error) => {
-                    warn!(%error, "cannot accept a connection: {error}; next try in {ACCEPT_BACKOFF:?}");
+                    // It fails again and again until the cause is gone: now and then is often enough to tell.
+                    if told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
+                        warn!(%error, "cannot accept connections: {error}; trying each {ACCEPT_BACKOFF:?}");
+                        told = Some(Instant::now());
+                    }
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             }
+        }
+        // Those who wait to be accepted would be reset by the closing of the listener.
+        for _ in 0..BACKLOG {
+            let Ok(Ok((stream, peer))) = tokio::time::timeout(LAST_ACCEPT, listener.accept()).await else { break };
+            self.take_in(stream, peer, &site).await;
+        }
+        Ok(())
+    }
+
+    async fn take_in(&self, stream: TcpStream, peer: SocketAddr, site: &impl Answers) {
+        if let Some(place) = self.shared.place().await {
+            self.shared.connections.spawn(connection(self.clone(), stream, peer, site.clone(), place));
         }
     }
 
     /// Stops accepting; idle connections close, busy ones after their answer.
     pub fn close(&self) {
         self.shared.closing.cancel();
+        self.shared.listening.close();
         self.shared.connections.close();
     }
 
     /// Waits until every connection has ended, at most `limit`; then cuts the rest and returns how many those were.
     pub async fn drained(&self, limit: Duration) -> usize {
-        if tokio::time::timeout(limit, self.shared.connections.wait()).await.is_ok() {
+        let ended = async {
+            self.shared.listening.wait().await;
+            self.shared.connections.wait().await;
+        };
+        if tokio::time::timeout(limit, ended).await.is_ok() {
             return 0;
         }
         let cut = self.shared.connections.len();
@@ -241,7 +272,12 @@ async fn connection(
     tokio::pin!(connection);
     let expired = slot.expired(*settings.header_timeout, *settings.idle_timeout);
     tokio::pin!(expired);
-    let mut closing_seen = false;
+    let last_call = async {
+        closing.cancelled().await;
+        tokio::time::sleep(LAST_CALL).await;
+    };
+    tokio::pin!(last_call);
+    let mut leaving = false;
     loop {
         tokio::select! {
             biased;
@@ -252,11 +288,12 @@ async fn connection(
                 break;
             }
             () = expired.as_mut() => break,
-            () = closing.cancelled(), if !closing_seen => {
-                closing_seen = true;
+            () = last_call.as_mut(), if !leaving => {
+                leaving = true;
                 connection.as_mut().graceful_shutdown();
+                expired.set(slot.expired(LAST_HEAD, LAST_HEAD));
             }
-            () = cutting.cancelled(), if closing_seen => break,
+            () = cutting.cancelled(), if leaving => break,
         }
     }
     drop(place);

@@ -31,6 +31,7 @@ struct Inner {
     in_flight: Gauge,
     downstream: Family<ReasonLabel, Counter>,
     downstream_ok: Counter,
+    retries: Counter,
     connections: Family<SideLabel, Gauge>,
     opened: Family<SideLabel, Counter>,
     checks: Family<CheckLabels, Gauge>,
@@ -160,6 +161,12 @@ impl Metrics {
         let downstream = Family::<ReasonLabel, Counter>::default();
         let downstream_ok = downstream.get_or_create_owned(&ReasonLabel { reason: CallOutcome::Ok });
         registry.register("downstream_calls", "Calls to the next node by how they ended", downstream.clone());
+        let retries = Counter::default();
+        registry.register(
+            "downstream_retries",
+            "Calls made anew because a kept connection had died before any byte of its answer",
+            retries.clone(),
+        );
         let connections = Family::default();
         registry.register("open_connections", "Open TCP connections by side", connections.clone());
         let opened = Family::default();
@@ -173,6 +180,7 @@ impl Metrics {
             in_flight,
             downstream,
             downstream_ok,
+            retries,
             connections,
             opened,
             checks,
@@ -200,6 +208,10 @@ impl Metrics {
             CallOutcome::Ok => self.0.downstream_ok.inc(),
             reason => self.0.downstream.get_or_create(&ReasonLabel { reason }).inc(),
         };
+    }
+
+    pub fn call_retried(&self) {
+        self.0.retries.inc();
     }
 
     /// Counts one open connection until the guard drops.

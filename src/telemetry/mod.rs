@@ -48,7 +48,13 @@ pub enum AccessMode {
 }
 
 fn filter(text: &str) -> Result<String, String> {
-    EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    // To the filter, a bare word that is no level is the name of a module, and everything else would be silent.
+    let is_level = |word: &str| LEVELS.contains(&word.trim().to_ascii_lowercase().as_str());
+    match text.split(',').find(|part| !part.contains('=') && !is_level(part)) {
+        Some(part) => Err(format!("{part:?} is none of {}; for one module, write module=level", LEVELS.join(", "))),
+        None => EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(|error| error.to_string()),
+    }
 }
 
 /// Keeps the log's writer alive; on drop, what is buffered is written, and a line tells how many were dropped.

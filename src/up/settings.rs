@@ -10,7 +10,7 @@ use crate::units::{Span, count, span};
 const CONTROL_PORT: u16 = 8090;
 
 /// Flags of `serve` that make a node the one that it is.
-const OWN_FLAGS: [&str; 5] = ["--target", "--port", "--name", "--listen", "--parent"];
+const OWN_FLAGS: [&str; 6] = ["--target", "--port", "--name", "--listen", "--control-listen", "--parent"];
 
 #[derive(Args, Clone, Debug)]
 pub struct Settings {

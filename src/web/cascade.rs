@@ -89,10 +89,18 @@ fn forwarded(node: &Node, headers: &HeaderMap, id: &HeaderValue, hop: Hop) -> He
     for (name, value) in headers.iter().filter(|(name, _)| wire::TRACE_HEADERS.contains(name)) {
         next.append(name, value.clone());
     }
-    if node.starts_traces() && !next.contains_key(wire::TRACEPARENT) {
+    if node.starts_traces() && !next.get(wire::TRACEPARENT).is_some_and(is_traceparent) {
         next.insert(wire::TRACEPARENT, value(new_trace()));
     }
     next
+}
+
+/// As W3C Trace Context has it; anything else counts as absent.
+fn is_traceparent(value: &HeaderValue) -> bool {
+    let hex = |part: &str, length| part.len() == length && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts: Vec<&str> = value.to_str().map(|text| text.split('-').collect()).unwrap_or_default();
+    matches!(parts[..], [version, trace, span, flags, ..]
+        if hex(version, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2) && trace.bytes().any(|byte| byte != b'0'))
 }
 
 /// A W3C trace that begins here, sampled.

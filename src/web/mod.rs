@@ -20,7 +20,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::http::{HeaderValue, Request, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use hyper::body::Incoming;
@@ -137,12 +137,17 @@ impl Site {
         let Doorway { node, observer, router, faulty } = &*self.0;
         // 1. What is observed is what the client gets.
         let observed = observer.begin(&request);
+        let version = request.version();
         // 2. A handler that panics ends its own request only.
         let mut router = if node.faults().apply() { faulty.clone() } else { router.clone() };
         let routed = AssertUnwindSafe(router.call(request)).catch_unwind().await;
         let mut response =
             routed.map_or_else(|_| self.panicked(), |response| response.unwrap_or_else(|never| match never {}));
-        // 3. Nothing that a stranger put into an answer may be taken for a page.
+        // 3. A client that keeps its connection is told in time that it must look for another one.
+        if node.health().is_draining() && version < Version::HTTP_2 {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        // 4. Nothing that a stranger put into an answer may be taken for a page.
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         observed.end(&response);
         response

@@ -1,6 +1,7 @@
 //! What a request wants changed: pairs from its query or its JSON body.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, Request};
@@ -16,6 +17,8 @@ const SWITCHES: [&str; 4] = ["up", "csdl", "mode", "done"];
 
 /// The largest body that changes something, in bytes; the one of `/faults` has a limit of its own.
 const MAX_BODY: usize = 64 * 1024;
+/// A body must be there this long after its head.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// A key and its value as text.
 pub(super) type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
@@ -75,7 +78,12 @@ pub(super) fn changes_state(method: &Method, query: &str) -> bool {
 
 /// The whole of a body of at most `limit` bytes.
 pub(super) async fn whole(node: &Node, body: Body, limit: usize) -> Result<Bytes, Problem> {
-    to_bytes(body, limit).await.map_err(|error| {
+    // The connection counts as busy meanwhile: without a limit of its own, a body that stalls would hold it for ever.
+    let read = tokio::time::timeout(BODY_TIME, to_bytes(body, limit)).await.map_err(|_| {
+        let late = format!("the body did not arrive within {BODY_TIME:?}");
+        Problem::new(node, StatusCode::REQUEST_TIMEOUT, late)
+    })?;
+    read.map_err(|error| {
         let too_long = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
         match too_long {
             true => {

@@ -168,7 +168,7 @@ fn a_node_without_descriptors_left_says_so_and_recovers() {
     // As many as it has: not one more.
     let before = limit(0);
     let mut waiting: Vec<Socket> = (0..5).map(|_| node.connect()).collect();
-    node.log.until("cannot accept a connection");
+    node.log.until("cannot accept connections");
     assert_eq!(inside.get("/").reason(), "overflow", "no descriptor for a call either");
     assert_eq!(inside.get("/live").status, 200);
     thread::sleep(Duration::from_millis(500));

@@ -9,7 +9,22 @@ use std::path::{Path, PathBuf};
 const ARROWS: [(&str, &[&str]); 24] = [
     ("main", &["cli", "settings", "serve", "up", "stub", "lab", "load", "doctor", "health"]),
     ("cli", &["settings", "up", "stub", "lab", "load", "doctor", "downstream", "health", "secret", "units"]),
-    ("serve", &["settings", "server", "web", "downstream", "fault", "health", "telemetry", "wire", "signals", "units"]),
+    (
+        "serve",
+        &[
+            "settings",
+            "server",
+            "web",
+            "downstream",
+            "fault",
+            "health",
+            "secret",
+            "telemetry",
+            "wire",
+            "signals",
+            "units",
+        ],
+    ),
     ("settings", &["server", "web", "downstream", "fault", "health", "secret", "telemetry", "units"]),
     ("lab", &["ui", "stub", "kubelet", "cluster", "load", "manifest", "telemetry", "wire", "signals", "units"]),
     ("up", &["ui", "cluster", "telemetry", "wire", "signals", "units"]),

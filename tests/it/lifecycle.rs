@@ -47,12 +47,44 @@ fn a_term_takes_the_node_out_of_traffic_first_and_closes_the_port_later() {
         assert_eq!(node.get("/live").status, 200);
         assert!(node.get("/").is_complete());
     }
-    assert_eq!(open.get("/ready").status, 503);
-    assert!(open.get("/").is_complete());
+    // The old connection gets its answer, and with it the word to look for another node.
+    let last = open.get("/");
+    assert!(last.is_complete());
+    assert_eq!(last.header("connection"), Some("close"));
+    assert_eq!(open.until_closed(), b"");
     let status = node.end();
     assert_eq!(status.code(), Some(0));
-    assert_eq!(open.until_closed(), b"");
     assert!(Socket::try_connect(("127.0.0.1", node.port)).is_err());
+}
+
+#[test]
+fn a_client_that_waits_to_be_accepted_when_the_port_closes_gets_its_answer() {
+    let mut node = Start::node().flags("--drain-delay 300ms").start();
+    node.signal(Signal::TERM);
+    node.log.until("now answers 503");
+    // Held still, it accepts nobody until the delay is over, and then finds both at once.
+    node.pause();
+    let mut waiting: Vec<Socket> = (0..3).map(|_| node.connect()).collect();
+    waiting.iter_mut().for_each(|socket| socket.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n"));
+    std::thread::sleep(MS(400));
+    node.resume();
+    for socket in &mut waiting {
+        let answer = socket.answer();
+        assert!(answer.is_complete());
+        assert_eq!(answer.header("connection"), Some("close"));
+    }
+    assert_eq!(node.end().code(), Some(0));
+}
+
+#[test]
+fn a_head_that_never_ends_does_not_hold_the_exit_up() {
+    let mut node = Start::node().flags("--drain-timeout 60s").start();
+    let mut socket = node.connect();
+    socket.send("GET / HT");
+    assert_eq!(node.get("/").status, 200);
+    node.signal(Signal::TERM);
+    assert_eq!(node.end().code(), Some(0));
+    socket.until_closed();
 }
 
 #[test]

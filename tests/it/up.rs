@@ -262,7 +262,7 @@ async fn a_taken_node_port_is_named_and_what_was_started_is_stopped_again() {
     let error = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.starts_with("error: service-1 ended with code 1"), "{error}");
-    assert!(error.contains(&format!("cannot listen on port {port}: Address already in use")), "{error}");
+    assert!(error.contains(&format!("cannot listen on port {port} ([::]:{port}): Address already in use")), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     assert!(output.stdout.is_empty());
     eventually("all nodes are gone", async || nodes_of(pid).is_empty()).await;
