@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cluster::{self, Action, ActionError, Cascade, Node};
+use crate::wire::is_from_another_site;
 
 /// A node that is told to stop and drains for longer is answered for as it is, with 202.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -92,8 +93,7 @@ pub(super) fn router(cascade: Arc<Cascade>) -> Router {
 
 /// Other people's web pages may make the browser send a POST here.
 async fn guard(request: Request, next: Next) -> Response {
-    let foreign = request.headers().get("sec-fetch-site").is_some_and(|site| site == "cross-site");
-    let mut response = if foreign && !request.method().is_safe() {
+    let mut response = if is_from_another_site(request.headers()) && !request.method().is_safe() {
         Problem::new(StatusCode::FORBIDDEN, "a page of another site may not change anything here").into_response()
     } else {
         next.run(request).await

@@ -1,15 +1,13 @@
 //! Who may change a node, and where. Lies over every route that can change something; requests that only look pass.
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::error::Problem;
 use super::{Door, Node, wish};
-
-/// Set by browsers alone, and out of reach of a page's scripts.
-const SEC_FETCH_SITE: &str = "sec-fetch-site";
+use crate::wire::is_from_another_site;
 
 /// A guard at one of the node's doors.
 #[derive(Clone)]
@@ -44,17 +42,6 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     }
 }
 
-/// What browsers say of the page that sends a request. They send `Sec-Fetch-Site` only to https and to this machine, so
-/// `Origin` is looked at too; `curl` sends neither.
-fn is_from_another_site(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let foreign_origin = headers.get(header::ORIGIN).is_some_and(|origin| {
-        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-        !origin.is_some_and(|(_, from)| text(header::HOST).is_some_and(|host| from.eq_ignore_ascii_case(host)))
-    });
-    foreign_origin || text(HeaderName::from_static(SEC_FETCH_SITE)).is_some_and(|site| site == "cross-site")
-}
-
 fn has_token(headers: &HeaderMap, token: &str) -> bool {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (scheme, given) = given.split_once(' ').unwrap_or_default();
@@ -69,22 +56,6 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_of_another_site_is_told_by_either_header() {
-        let foreign = |pairs: &[(&'static str, &str)]| {
-            let pairs = pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().expect(value)));
-            is_from_another_site(&pairs.collect())
-        };
-        assert!(
-            !foreign(&[("host", "node:8080")]) && !foreign(&[("host", "node:8080"), ("origin", "http://node:8080")])
-        );
-        assert!(!foreign(&[("sec-fetch-site", "same-origin")]) && !foreign(&[("sec-fetch-site", "none")]));
-        assert!(foreign(&[("sec-fetch-site", "cross-site")]));
-        for origin in ["http://evil.example", "http://node:8081", "null", ""] {
-            assert!(foreign(&[("host", "node:8080"), ("origin", origin)]), "{origin:?}");
-        }
-    }
 
     #[test]
     fn only_the_whole_token_opens() {

@@ -3,6 +3,7 @@
 mod delay;
 mod faults;
 mod member;
+mod origin;
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,6 +16,7 @@ use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
 
 pub use delay::{Delay, MAX_DELAY};
 pub use faults::{Abort, DeadWork, FaultSpec, SpecError};
+pub use origin::is_from_another_site;
 
 /// The answer to `GET /`: these five members in this order, whatever happens.
 #[derive(Debug, Serialize, ToSchema)]
