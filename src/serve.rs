@@ -218,7 +218,7 @@ impl Worker {
         let health = self.parts.health.on_this_worker(self.number);
         let node = Node::new(Parts { downstream: downstream.clone(), health: health.clone(), ..self.parts });
         if let Some(control) = self.control {
-            let (server, site) = (self.server.clone(), Site::new(node.clone(), Door::Control));
+            let (server, site) = (self.server.for_control(), Site::new(node.clone(), Door::Control));
             tokio::spawn(async move {
                 if let Err(error) = server.serve(control, site).await {
                     error!(%error, "control cannot listen: {error}");

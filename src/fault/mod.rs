@@ -55,6 +55,8 @@ struct Shared {
     /// Read before all else: a node without faults pays for no more than this.
     applies: AtomicBool,
     state: RwLock<State>,
+    /// Only one specification's memory is held at a time: what was replaced is given back first.
+    holding: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -74,6 +76,7 @@ pub struct InForce {
     machine: Mutex<Machine>,
     seats: Option<Seats>,
     burners: Arc<Semaphore>,
+    holding: Arc<Semaphore>,
     counts: Counts,
     ended: CancellationToken,
 }
@@ -93,6 +96,7 @@ impl Faults {
             slot,
             applies: AtomicBool::new(false),
             state: RwLock::new(State::Nothing),
+            holding: Arc::new(Semaphore::new(1)),
         }))
     }
 
@@ -114,7 +118,7 @@ impl Faults {
 
     /// Puts `spec` in force instead of what was; counts start anew. Runs on a tokio runtime, which sees to the end.
     pub fn put(&self, spec: FaultSpec) -> Arc<InForce> {
-        let faults = Arc::new(InForce::new(spec, |name| self.is_meant(name)));
+        let faults = Arc::new(InForce::new(spec, &self.0, |name| self.is_meant(name)));
         info!(
             applies = faults.applies,
             seed = faults.seed,
@@ -190,7 +194,7 @@ impl Faults {
 }
 
 impl InForce {
-    fn new(spec: FaultSpec, is_meant: impl FnOnce(&str) -> bool) -> InForce {
+    fn new(spec: FaultSpec, node: &Shared, is_meant: impl FnOnce(&str) -> bool) -> InForce {
         // A drawn seed is short enough to be typed.
         let seed = spec.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
         InForce {
@@ -200,6 +204,7 @@ impl InForce {
             machine: Mutex::new(Machine::new(&spec, seed, Instant::now())),
             seats: Seats::new(&spec),
             burners: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
+            holding: Arc::clone(&node.holding),
             counts: Counts::default(),
             ended: CancellationToken::new(),
             spec,
@@ -226,6 +231,11 @@ impl InForce {
     /// The right to burn CPU time, for as many requests as there are CPUs.
     pub fn burners(&self) -> &Arc<Semaphore> {
         &self.burners
+    }
+
+    /// The one place for memory that is held on this node.
+    pub fn holding(&self) -> &Arc<Semaphore> {
+        &self.holding
     }
 
     pub fn dead_work(&self) -> DeadWork {

@@ -20,8 +20,8 @@ pub(super) struct Liveness {
     start: Instant,
     /// When each worker last moved, in milliseconds since the start.
     beats: Vec<AtomicU64>,
-    /// When a worker last found that it had stood still itself. Most likely the whole process did (paused, or the
-    /// machine slept), so from then on the others have as long again to show that they move.
+    /// When a worker last found that all had stood still, itself among them: the process was paused, or the machine
+    /// slept. From then on the others have as long again to show that they move.
     woke: AtomicU64,
     poison: OnceLock<String>,
 }
@@ -40,8 +40,11 @@ impl Liveness {
     pub(super) fn beat(&self, number: usize, now: Instant) {
         let Some(beat) = number.checked_sub(1).and_then(|place| self.beats.get(place)) else { return };
         let now = self.millis(now);
-        let late = now.saturating_sub(beat.load(Ordering::Relaxed)) > millis(self.limit);
-        if late {
+        let last = beat.load(Ordering::Relaxed);
+        let overdue_from = last + millis(self.limit);
+        // A worker that moved meanwhile says that it was this one alone that stood still.
+        let all_stood = self.beats.iter().all(|beat| beat.load(Ordering::Acquire) <= overdue_from);
+        if now > overdue_from && all_stood {
             // Before the beat: whoever sees the one sees the other.
             self.woke.store(now, Ordering::Release);
         }
@@ -90,6 +93,22 @@ mod tests {
 
     fn says(verdict: Result<(), Failure>) -> Result<(), String> {
         verdict.map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_worker_that_is_late_itself_does_not_excuse_one_that_stands_still() {
+        let start = Instant::now();
+        let liveness = Liveness::new(LIMIT, 3, start);
+        let at = |second| start + Duration::from_secs(second);
+        // The first is blocked from the beginning, the second now and then for 6 s, the third never.
+        for second in 0..20 {
+            liveness.beat(3, at(second));
+            if second % 6 == 0 {
+                liveness.beat(2, at(second));
+            }
+        }
+        let verdict = liveness.verdict(3, at(20)).0;
+        assert_eq!(says(verdict), Err("worker-1 has not moved for 20000 ms".to_owned()));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 pub use database::QueryError;
@@ -187,11 +188,8 @@ impl Health {
     }
 
     async fn dependencies(&self) -> Vec<Check> {
-        let mut checks = Vec::with_capacity(MAX_CHECKS);
-        for dependency in &self.shared.dependencies {
-            checks.push(dependency.check().await);
-        }
-        checks
+        // All at once: where each is asked now, the answer takes as long as the slowest, not as all together.
+        join_all(self.shared.dependencies.iter().map(Dependency::check)).await
     }
 
     /// Name, whether it is critical, and whether it is up, of each dependency as known now.

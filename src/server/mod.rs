@@ -39,6 +39,8 @@ const MAX_HEAD: usize = 16 * 1024;
 /// After a failed accept (no file descriptors left, say) the next one waits this long: trying at once would spin.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 const TELL_AGAIN: Duration = Duration::from_secs(10);
+/// Open connections to the port of `--control-listen`.
+const CONTROL_CONNECTIONS: usize = 64;
 /// Nobody waits to be accepted any more when nobody is for this long.
 const LAST_ACCEPT: Duration = Duration::from_millis(2);
 /// A request that is on its way when the listener closes has this long to arrive: its client cannot know.
@@ -142,6 +144,21 @@ impl Server {
                 metrics,
             }),
         }
+    }
+
+    /// The same server with places of its own, for a listener that must be reached while all others are taken.
+    pub fn for_control(&self) -> Server {
+        let shared = Shared {
+            settings: Settings { max_connections: CONTROL_CONNECTIONS, ..self.shared.settings.clone() },
+            places: Arc::new(Semaphore::new(CONTROL_CONNECTIONS)),
+            full: AtomicBool::new(false),
+            listening: self.shared.listening.clone(),
+            connections: self.shared.connections.clone(),
+            closing: self.shared.closing.clone(),
+            cutting: self.shared.cutting.clone(),
+            metrics: self.shared.metrics.clone(),
+        };
+        Server { shared: Arc::new(shared) }
     }
 
     /// Accepts and serves connections until [`Server::close`]; the connections then finish on their own.

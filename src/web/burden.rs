@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use http_body::{Frame, SizeHint};
+use memmap2::MmapMut;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, Sleep, sleep_until};
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::error;
 
 use crate::fault::{InForce, Seat};
@@ -54,7 +55,10 @@ pub(super) async fn hold(faults: Arc<InForce>) -> Result<(), String> {
     let (held, holding) = tokio::sync::oneshot::channel();
     // In a task of its own: the memory stays when the client that asked for it goes.
     tokio::spawn(async move {
-        let memory = tokio::task::spawn_blocking(move || touched(mib)).await;
+        // One after the other: what was replaced is given back before the next takes its share.
+        let _only = faults.holding().clone().acquire_owned().await;
+        let ended = faults.ended().clone();
+        let memory = tokio::task::spawn_blocking(move || touched(mib, &ended)).await;
         match memory.map_err(|error| error.to_string()).and_then(|memory| memory) {
             Ok(memory) => {
                 faults.counts().held_mib.set(mib);
@@ -72,12 +76,17 @@ pub(super) async fn hold(faults: Arc<InForce>) -> Result<(), String> {
     holding.await.unwrap_or_else(|_| Err("hold_mib: the node is stopping".to_owned()))
 }
 
-/// Memory that is really there: the kernel gives a page when it is first written.
-fn touched(mib: u64) -> Result<Vec<u8>, String> {
+/// Memory that is really there: the kernel gives a page when it is first written. Mapped by itself, so that dropping it
+/// gives it back at once. Stops early when the faults end.
+fn touched(mib: u64, ended: &CancellationToken) -> Result<MmapMut, String> {
     let length = usize::try_from(mib).map_err(|error| error.to_string())? * MIB;
-    let mut memory = Vec::new();
-    memory.try_reserve_exact(length).map_err(|error| error.to_string())?;
-    memory.resize(length, 1);
+    let mut memory = MmapMut::map_anon(length).map_err(|error| error.to_string())?;
+    for part in memory.chunks_mut(MIB) {
+        if ended.is_cancelled() {
+            break;
+        }
+        part.fill(1);
+    }
     Ok(memory)
 }
 

@@ -1,7 +1,7 @@
 //! Who may change a node, and where. Lies over every route that can change something; requests that only look pass.
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -14,18 +14,21 @@ use crate::wire::is_from_another_site;
 pub(super) struct Guard {
     pub(super) node: Node,
     pub(super) door: Door,
+    /// Every query of a GET is a change here, not only those that [`wish::changes_state`] knows.
+    pub(super) any_query: bool,
 }
 
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    if !wish::changes_state(request.method(), request.uri().query().unwrap_or_default()) {
+    let Guard { node, door, any_query } = guard;
+    let query = request.uri().query().unwrap_or_default();
+    let by_query = any_query && request.method() == Method::GET && !query.is_empty();
+    if !by_query && !wish::changes_state(request.method(), query) {
         return next.run(request).await;
     }
-    let Guard { node, door } = guard;
     let headers = request.headers();
     // First, and always: a browser may hold the token, and a stranger's page must not make use of that.
     if is_from_another_site(headers) {
-        return Problem::new(&node, StatusCode::FORBIDDEN, "a page of another site may not change this node")
-            .into_response();
+        return foreign(&node);
     }
     // A probe that is also a switch answers at both doors, and is turned at one.
     if door == Door::Public {
@@ -40,6 +43,15 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
         }
         _ => next.run(request).await,
     }
+}
+
+/// For what harms without changing anything: the probes that block or leak on purpose.
+pub(super) async fn own_site(State(node): State<Node>, request: Request, next: Next) -> Response {
+    if is_from_another_site(request.headers()) { foreign(&node) } else { next.run(request).await }
+}
+
+fn foreign(node: &Node) -> Response {
+    Problem::new(node, StatusCode::FORBIDDEN, "a page of another site may not change this node").into_response()
 }
 
 fn has_token(headers: &HeaderMap, token: &str) -> bool {

@@ -58,17 +58,24 @@ fn probes() -> Vec<Line> {
 fn wrong_probes() -> Vec<Line> {
     vec![
         (&["/wrong/live", "/gop-sai"], get(wrong::live), READ),
-        (&["/wrong/blocking", "/chan"], get(wrong::blocking), READ),
         (&["/wrong/no-timeout"], get(wrong::no_timeout), READ),
         (&["/wrong/shallow"], get(wrong::shallow), READ),
-        (&["/wrong/leaky"], get(wrong::leaky), READ),
     ]
+}
+
+/// Those of them that do harm when they are asked: to this node, or to its database.
+fn harmful_probes() -> Vec<Line> {
+    vec![(&["/wrong/blocking", "/chan"], get(wrong::blocking), READ), (&["/wrong/leaky"], get(wrong::leaky), READ)]
 }
 
 /// The paths that change how the node behaves.
 fn control() -> Vec<Line> {
     vec![
-        (&["/faults"], get(faults::get).put(faults::put).delete(faults::delete), "GET, HEAD, PUT, DELETE, OPTIONS"),
+        (
+            &["/faults"],
+            get(faults::get).put(faults::put).post(faults::put).delete(faults::delete),
+            "GET, HEAD, PUT, POST, DELETE, OPTIONS",
+        ),
         (
             &["/db", "/dat"],
             get(database::toggle).put(database::toggle).post(database::toggle),
@@ -88,7 +95,7 @@ fn observation() -> Vec<Line> {
 
 /// All paths and their methods, by line of the table.
 pub(super) fn allowed() -> impl Iterator<Item = (Paths, &'static str)> {
-    let all = [business(), probes(), wrong_probes(), control(), observation()];
+    let all = [business(), probes(), wrong_probes(), harmful_probes(), control(), observation()];
     all.into_iter().flatten().map(|(paths, _, allow)| (paths, allow))
 }
 
@@ -100,7 +107,10 @@ pub(super) fn paths() -> impl Iterator<Item = Paths> {
 /// The routes behind `door`; `with_faults` lays those that are in force around the business ones.
 pub(super) fn router(node: &Node, door: Door, with_faults: bool) -> Router {
     let business = business().into_iter().map(|line| if with_faults { faulty(node, line) } else { line });
-    let probes = probes().into_iter().chain(wrong_probes()).map(never_stored);
+    let harmful = harmful_probes().into_iter().map(|(paths, methods, allow)| {
+        (paths, methods.route_layer(from_fn_with_state(node.clone(), guard::own_site)), allow)
+    });
+    let probes = probes().into_iter().chain(wrong_probes()).chain(harmful).map(never_stored);
     let control = control().into_iter().chain(observation()).map(never_stored);
     let lines: Vec<Line> = match door {
         Door::Only => business.chain(probes).chain(control).collect(),
@@ -127,7 +137,7 @@ fn guarded(node: &Node, door: Door, (paths, methods, allow): Line) -> Line {
     if allow == READ {
         return (paths, methods, allow);
     }
-    let guard = Guard { node: node.clone(), door };
+    let guard = Guard { node: node.clone(), door, any_query: paths == ["/faults"] };
     (paths, methods.route_layer(from_fn_with_state(guard, guard::guard)), allow)
 }
 

@@ -37,7 +37,11 @@ impl FromRequest<Node> for Wish {
     async fn from_request(request: Request, node: &Node) -> Result<Wish, Problem> {
         let method = request.method().clone();
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let body = whole(node, request.into_body(), MAX_BODY).await?;
+        // A body of a GET means nothing, and is not waited for.
+        let body = match method {
+            Method::GET | Method::HEAD => Bytes::new(),
+            _ => whole(node, request.into_body(), MAX_BODY).await?,
+        };
         Ok(Wish { method, query, body })
     }
 }

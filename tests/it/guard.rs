@@ -5,8 +5,11 @@ use serde_json::Value;
 use crate::support::{Answer, Node, Refusal, Socket, Start, eventually};
 
 /// Every way to change something: method, path, a body that is right.
-const CHANGES: [(&str, &str, &str); 13] = [
+const CHANGES: [(&str, &str, &str); 16] = [
     ("PUT", "/faults", "{}"),
+    ("POST", "/faults", "{}"),
+    ("GET", "/faults?error_rate=0", ""),
+    ("GET", "/faults/?seed=7", ""),
     ("DELETE", "/faults", ""),
     ("GET", "/db?up=true", ""),
     ("GET", "/dat?csdl=true", ""),
@@ -221,6 +224,32 @@ fn the_help_shows_no_password_of_a_dependency() {
     let Refusal { code, stdout, .. } = start.flags("serve --help").run();
     assert_eq!(code, Some(0));
     assert!(stdout.contains("REST_CASCADE_CHECK") && !stdout.contains("pa55w0rd"), "{stdout}");
+}
+
+#[test]
+fn the_probes_that_harm_are_not_for_pages_of_other_sites() {
+    let node = guarded().start();
+    for path in ["/wrong/blocking", "/chan", "/wrong/leaky"] {
+        for foreign in [("sec-fetch-site", "cross-site"), ("origin", "http://elsewhere.example")] {
+            problem(&ask(&Door::public(&node), "GET", path, &[foreign], ""), 403);
+        }
+    }
+    assert_eq!(node.get("/chan?ms=1").status, 200);
+}
+
+#[test]
+fn control_is_reached_while_every_public_place_is_taken() {
+    let start = guarded().flags("--control-listen 127.0.0.1:0 --max-connections 2");
+    let node = start.flags("--faults").arg(r#"{"delay":"10m"}"#).start();
+    let (public, control) = (Door::public(&node), Door::control(&node));
+    let mut held: Vec<Socket> = (0..2).map(|_| public.connect()).collect();
+    held.iter_mut().for_each(|socket| socket.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n"));
+    eventually("both are held", || control.connect().get("/faults").json()["observed"]["requests"] == 2);
+    assert_eq!(control.status("/live"), 200);
+    assert_eq!(ask(&control, "DELETE", "/faults", &[], "").status, 200);
+    for socket in &mut held {
+        assert!(socket.answer().is_complete());
+    }
 }
 
 #[test]

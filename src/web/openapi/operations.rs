@@ -37,7 +37,8 @@ pub(super) fn all() -> Vec<(&'static str, HttpMethod, Operation)> {
         ("/wrong/shallow", Get, wrong("shallow", "A check that looks at nothing").0.build()),
         ("/wrong/leaky", Get, wrong("leaky", "A new connection for each check, never closed").0.build()),
         ("/faults", Get, faults()),
-        ("/faults", Put, inject()),
+        ("/faults", Put, inject("faults-put")),
+        ("/faults", Post, inject("faults-post")),
         ("/faults", Delete, clear()),
         ("/db", Get, database("database")),
         ("/db", Put, turn("database-put")),
@@ -137,14 +138,21 @@ fn blocking() -> Operation {
 }
 
 fn faults() -> Operation {
-    Op::new("control", "faults", "The faults in force, and what became of them")
-        .answers("200", json_of::<fault::Report>("The faults"))
-        .0
-        .build()
+    Op::new(
+        "control",
+        "faults",
+        "The faults in force, and what became of them; with a query, puts in force what it asks",
+    )
+    .answers("200", json_of::<fault::Report>("The faults"))
+    .problem("400", "Not understood, out of range or contradictory: names member, value and limit")
+    .problem("503", "There is not so much memory as hold_mib asks for")
+    .guarded()
+    .0
+    .build()
 }
 
-fn inject() -> Operation {
-    Op::new("control", "faults-put", "Puts faults in force, in place of those that are")
+fn inject(id: &str) -> Operation {
+    Op::new("control", id, "Puts faults in force, in place of those that are")
         .body(reference::<FaultSpec>(), Required::True)
         .answers("200", json_of::<fault::Report>("They are in force"))
         .problem("400", "Not understood, out of range or contradictory: names member, value and limit")

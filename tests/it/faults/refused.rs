@@ -36,10 +36,37 @@ fn nonsense_is_refused_with_member_value_and_limit_and_changes_nothing() {
 #[test]
 fn what_faults_does_not_take_is_refused_and_what_it_takes_is_listed() {
     let node = Node::start(&[]);
-    assert_eq!(node.connect().ask("POST", "/faults", "{}").status, 405);
+    assert_eq!(node.connect().ask("PATCH", "/faults", "{}").status, 405);
     let options = node.connect().ask("OPTIONS", "/faults", "");
-    assert_eq!((options.status, options.header("allow")), (200, Some("GET, HEAD, PUT, DELETE, OPTIONS")));
+    assert_eq!((options.status, options.header("allow")), (200, Some("GET, HEAD, PUT, POST, DELETE, OPTIONS")));
     assert_eq!(node.connect().ask("HEAD", "/faults", "").status, 200);
+}
+
+#[test]
+fn faults_can_be_asked_for_by_a_query_too() {
+    let node = Node::start(&[]);
+    let spec = |answer: super::node::Answer| {
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()["spec"].clone()
+    };
+    let asked = node.connect().ask("GET", "/faults?error_rate=1&status=418&only=node", "");
+    assert_eq!(spec(asked), serde_json::json!({"error_rate": 1.0, "status": 418, "only": "node"}));
+    assert_eq!(node.get("/").status, 418);
+    let asked = node.connect().ask("GET", "/faults?delay=5ms", "");
+    assert_eq!(spec(asked), serde_json::json!({"delay": "5ms"}));
+    assert_eq!(spec(node.connect().ask("POST", "/faults", r#"{"fail_next":2}"#)), serde_json::json!({"fail_next": 2}));
+    for (query, part) in [
+        ("nonsense=1", "nonsense"),
+        ("error_rate=2", "from 0 to 1"),
+        ("error_rate=", "error_rate"),
+        ("error_rate=1&error_rate=0", "error_rate"),
+    ] {
+        let refused = node.connect().ask("GET", &format!("/faults?{query}"), "");
+        assert_eq!(refused.status, 400, "{query}");
+        assert!(refused.body.contains(part), "{query}: {}", refused.body);
+    }
+    assert_eq!(node.connect().ask("HEAD", "/faults?error_rate=1", "").status, 200);
+    assert_eq!([(); 3].map(|()| node.get("/").status), [503, 503, 200], "what was refused has changed nothing");
 }
 
 #[test]
