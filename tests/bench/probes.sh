@@ -30,6 +30,7 @@ end_loop() { kill "$looping"; wait "$looping" 2>/dev/null || true; }
 
 # start_database NAME: sets $database (port); its counts are in the last line of $scratch/NAME.
 start_database() {
+    : >"$scratch/$1"
     python3 "$clients" database >"$scratch/$1" &
     started+=($!)
     until [ "$(wc -l <"$scratch/$1")" -ge 2 ]; do sleep 0.01; done
