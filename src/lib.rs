@@ -17,6 +17,7 @@
 //! | [`telemetry`] | log lines and metrics |
 //! | [`wire`] | all that crosses the network |
 //! | [`signals`] | what asks a process to stop |
+//! | [`tls`] | whom a client trusts |
 //! | [`secret`] | keeps passwords out of messages |
 //! | [`units`] | durations as people write them |
 
@@ -31,6 +32,7 @@ pub mod server;
 pub mod settings;
 pub mod signals;
 pub mod telemetry;
+pub mod tls;
 pub mod units;
 pub mod up;
 pub mod web;

@@ -216,7 +216,7 @@ impl Worker {
     async fn run(self, listener: TcpListener) {
         let downstream = self.parts.downstream.on_this_worker();
         let health = self.parts.health.on_this_worker(self.number);
-        let node = Node::new(Parts { downstream: downstream.clone(), health: health.clone(), ..self.parts });
+        let node = Node::new(Parts { downstream, health: health.clone(), ..self.parts });
         if let Some(control) = self.control {
             let (server, site) = (self.server.for_control(), Site::new(node.clone(), Door::Control));
             tokio::spawn(async move {
@@ -231,7 +231,6 @@ impl Worker {
         }
         // The runtime must live until the last of its connections has ended.
         self.server.drained(Duration::MAX).await;
-        downstream.close_idle();
     }
 }
 

@@ -1,7 +1,6 @@
 //! Asks a node's `/ready` every second, as a kubelet would, and says when that is news. Does nothing about it.
 
 use std::error::Error as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::What;
+use crate::tls;
 
 const PERIOD: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -83,14 +83,8 @@ impl Watch {
 /// A client that goes straight to a node: no proxy, no redirect, a connection of its own for each question, as an idle
 /// one would be among those that the node counts and drains.
 pub(super) fn client() -> Result<Client> {
-    // Nodes are asked in plain text. Without this, reqwest wants a provider installed for the whole process.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
     Client::builder()
-        .tls_backend_preconfigured(tls)
+        .tls_backend_preconfigured(tls::unused()?)
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .pool_max_idle_per_host(0)

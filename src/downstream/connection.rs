@@ -256,11 +256,6 @@ impl Pool {
         });
     }
 
-    /// For the end of the process: idle connections close before the drain is over.
-    pub(super) fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
     pub(super) fn downgrade(&self) -> impl Fn() -> Option<Pool> + Send + 'static {
         let weak = Arc::downgrade(&self.0);
         move || weak.upgrade().map(Pool)

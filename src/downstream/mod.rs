@@ -147,11 +147,6 @@ impl Downstream {
         self.shared.settings.target.to_string()
     }
 
-    /// Closes the idle connections.
-    pub fn close_idle(&self) {
-        self.pool.clear();
-    }
-
     /// Calls the next node and reads its answer. Dropping the future cancels the call and closes its connection.
     ///
     /// # Errors

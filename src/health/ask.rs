@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::dependency::{self, unused, verifying};
+use super::dependency;
 use crate::secret::redacted;
+use crate::tls;
 use crate::units::{Span, span};
 
 #[derive(Args, Clone, Debug)]
@@ -47,8 +48,8 @@ pub async fn ask(settings: &Settings) -> Result<String> {
 
 fn client(url: &str, limit: Duration) -> Result<reqwest::Client> {
     // The system's authorities are read only where they are needed: it takes longer than the probe.
-    let tls = if url.starts_with("https:") { verifying(None) } else { unused() };
-    tls.and_then(|tls| dependency::client(tls, Some(limit))).map_err(anyhow::Error::msg)
+    let tls = if url.starts_with("https:") { tls::verifying(None) } else { tls::unused() };
+    dependency::client(tls?, Some(limit)).map_err(anyhow::Error::msg)
 }
 
 fn plain(error: &reqwest::Error) -> String {

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every room and what it may use, from the top down: an arrow to a room further up would be a cycle.
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("main", &["cli", "settings", "serve", "up", "stub", "lab", "load", "doctor", "health"]),
     ("cli", &["settings", "up", "stub", "lab", "load", "doctor", "downstream", "health", "secret", "units"]),
     (
@@ -32,18 +32,19 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("stub", &["server", "telemetry", "wire", "signals", "units"]),
     ("kubelet", &["cluster", "manifest", "telemetry", "wire", "units"]),
     ("doctor", &["manifest", "telemetry", "units"]),
-    ("cluster", &["telemetry", "wire", "units"]),
+    ("cluster", &["telemetry", "wire", "units", "tls"]),
     ("load", &["telemetry", "wire", "signals", "units"]),
     ("server", &["fault", "telemetry", "wire", "units"]),
     ("web", &["ui", "downstream", "fault", "health", "telemetry", "wire", "units"]),
-    ("downstream", &["manifest", "telemetry", "wire", "secret", "units"]),
-    ("health", &["telemetry", "wire", "secret", "units"]),
+    ("downstream", &["manifest", "telemetry", "wire", "secret", "units", "tls"]),
+    ("health", &["telemetry", "wire", "secret", "units", "tls"]),
     ("fault", &["telemetry", "wire", "units"]),
     ("telemetry", &["wire", "units"]),
     ("manifest", &["units"]),
     ("wire", &["units"]),
     ("secret", &[]),
     ("signals", &[]),
+    ("tls", &[]),
     ("units", &[]),
     // The map; it uses nothing.
     ("lib", &[]),

@@ -9,7 +9,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::Url;
 
 use super::super::verdict::Failure;
-use super::{dial, innermost, tls};
+use super::{dial, innermost};
+use crate::tls::{unused, verifying};
 
 /// An answer is read this far, so that its connection can be used again; of a longer one the status is enough.
 const READ: usize = 64 * 1024;
@@ -47,7 +48,8 @@ pub(in super::super) struct Http {
 impl Http {
     pub(super) fn new(target: Target) -> Result<Http, String> {
         let secure = target.urls.iter().any(|url| url.scheme() == "https");
-        let tls = if secure { tls::verifying(target.ca.as_deref())? } else { tls::unused()? };
+        let tls = if secure { verifying(target.ca.as_deref()) } else { unused() };
+        let tls = tls.map_err(|error| error.to_string())?;
         Ok(Http { urls: target.urls, client: client(tls, None)? })
     }
 

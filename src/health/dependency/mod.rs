@@ -21,7 +21,6 @@ use url::Url;
 pub(super) use self::http::client;
 pub use self::sim::Mode;
 pub(super) use self::sim::Sim;
-pub(super) use self::tls::{unused, verifying};
 
 use super::verdict::Failure;
 use crate::secret::redacted;

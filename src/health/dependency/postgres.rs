@@ -15,6 +15,7 @@ use url::Url;
 
 use super::super::verdict::Failure;
 use super::{dial, innermost, tls};
+use crate::tls::verifying;
 
 /// SQLSTATE class of a refused user or password.
 const INVALID_AUTHORIZATION: &str = "28";
@@ -110,8 +111,8 @@ impl Postgres {
     pub(super) fn new(target: &Target) -> Result<Postgres, String> {
         let tls = match &target.tls {
             Tls::Disable => None,
-            Tls::Prefer | Tls::Require => Some(tls::unverified()?),
-            Tls::VerifyFull(ca) => Some(tls::verifying(ca.as_deref())?),
+            Tls::Prefer | Tls::Require => Some(tls::unverified().map_err(|error| error.to_string())?),
+            Tls::VerifyFull(ca) => Some(verifying(ca.as_deref()).map_err(|error| error.to_string())?),
         };
         let Target { at, config, .. } = target.clone();
         Ok(Postgres { at, config, tls: tls.map(MakeRustlsConnect::new) })
