@@ -15,6 +15,7 @@
 //! | [`health`] | alive? ready? |
 //! | [`fault`] | decides a fault; makes none |
 //! | [`telemetry`] | log lines and metrics |
+//! | [`manifest`] | files of Kubernetes and Istio as data |
 //! | [`wire`] | all that crosses the network |
 //! | [`signals`] | what asks a process to stop |
 //! | [`tls`] | whom a client trusts |
@@ -26,6 +27,7 @@ pub mod cluster;
 pub mod downstream;
 pub mod fault;
 pub mod health;
+pub mod manifest;
 pub mod secret;
 pub mod serve;
 pub mod server;
