@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tracing::{error, info, warn};
 
-use crate::downstream::{Downstream, TlsError};
+use crate::downstream::{self, Downstream};
 use crate::fault::Faults;
 use crate::health::{CheckError, Health, Spec};
 use crate::secret::redacted;
@@ -30,7 +30,7 @@ pub enum StartError {
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Downstream(#[from] downstream::StartError),
     #[error(transparent)]
     Check(#[from] CheckError),
     #[error(transparent)]
@@ -41,7 +41,7 @@ impl StartError {
     /// 2 for a configuration that can never work, 1 for what the machine does not give just now.
     pub fn code(&self) -> u8 {
         match self {
-            StartError::Bind(BindError::Address { .. }) | StartError::Tls(_) | StartError::Check(_) => 2,
+            StartError::Bind(BindError::Address { .. }) | StartError::Downstream(_) | StartError::Check(_) => 2,
             StartError::Bind(BindError::Bind { .. }) | StartError::System(_) => 1,
         }
     }
@@ -125,6 +125,7 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
     config["name"] = name.as_str().into();
     config["port"] = port.into();
     config["workers"] = listeners.len().into();
+    config["policy"] = serde_json::to_value(downstream.policy()).context("a policy is not JSON")?;
     info!("effective settings: {config}");
     let faults = Faults::new(&name, settings.fault.slot.clone());
     if let Some(spec) = settings.fault.faults.clone() {
@@ -214,9 +215,8 @@ impl Worker {
     }
 
     async fn run(self, listener: TcpListener) {
-        let downstream = self.parts.downstream.on_this_worker();
         let health = self.parts.health.on_this_worker(self.number);
-        let node = Node::new(Parts { downstream, health: health.clone(), ..self.parts });
+        let node = Node::new(Parts { health: health.clone(), ..self.parts });
         if let Some(control) = self.control {
             let (server, site) = (self.server.for_control(), Site::new(node.clone(), Door::Control));
             tokio::spawn(async move {

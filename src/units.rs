@@ -67,7 +67,8 @@ impl<'de> Deserialize<'de> for Span {
 
 impl PartialSchema for Span {
     fn schema() -> RefOr<Schema> {
-        let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^(0|([0-9]+(ms|s|m|h))+)$"));
+        let text =
+            ObjectBuilder::new().schema_type(Type::String).pattern(Some(r"^(0|([0-9]+(\.[0-9]+)?(ms|s|m|h))+)$"));
         text.description(Some("A duration, as 300ms, 1s, 2m or 1h")).examples(["300ms"]).into()
     }
 }
@@ -117,8 +118,15 @@ mod tests {
     }
 
     #[test]
+    fn a_span_may_be_written_as_go_writes_it() {
+        for (text, same) in [("1.5s", "1s 500ms"), ("0.25ms", "250us"), ("1.5h", "1h 30m"), ("1h30m", "1h 30m")] {
+            assert_eq!(text.parse::<Span>().expect(text).to_string(), same);
+        }
+    }
+
+    #[test]
     fn a_span_without_a_unit_or_with_a_sign_is_refused() {
-        for text in ["10", "-1s", "soon", "", "1 fortnight", "99999999999999999999s"] {
+        for text in ["10", "-1s", "soon", "", "1 fortnight", "99999999999999999999s", "1.5", "-1.5s", "1.5x"] {
             let error = text.parse::<Span>().expect_err(text);
             assert!(error.contains("300ms"), "{text}: {error}");
         }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::connection::Connection;
 use super::error::CallError;
 use super::target::Target;
-use crate::wire::{Below, Reason};
+use crate::wire::{Below, RATE_LIMITED, Reason};
 
 /// The largest body of an answer, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
@@ -57,7 +57,9 @@ fn check_head(target: &Target, status: StatusCode, headers: &HeaderMap) -> Resul
     }
     if !status.is_success() {
         let below = Below::read(headers).failure;
-        return Err(CallError::bad_status(format!("{target} answered {status}"), status, below));
+        let mut error = CallError::bad_status(format!("{target} answered {status}"), status, below);
+        error.rate_limited = headers.contains_key(RATE_LIMITED);
+        return Err(error);
     }
     if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
         let sentence = format!("{target} answered in content-encoding {encoding:?}, which was not asked for");

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection to the target, and those that wait to be used again.
+//! One HTTP/1.1 connection to the target.
 //!
 //! This is the one seam to the network on the way out, built on hyper's connection-level client. A pooled client
 //! (reqwest, hyper-util) can neither cap its connections nor bound its waiting queue, and costs more: five hops took
@@ -7,10 +7,9 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::error::CallError;
+use super::hosts::Key;
 use super::target::Target;
 use super::tls;
 use crate::telemetry::{Counted, Metrics, Side};
@@ -36,9 +36,6 @@ use crate::wire::Reason;
 /// between: Swarm's IPVS forgets them after 900 s.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Connections to one endpoint that are kept for a next burst, and how long after one the others are closed.
-const KEPT: usize = 32;
-const BURST_OVER: Duration = Duration::from_secs(2);
 /// The read buffer's limit is what bounds an answer's head.
 const MAX_HEAD: usize = 64 * 1024;
 
@@ -50,8 +47,11 @@ pub(super) struct Connection {
     /// `None` once the connection has ended.
     driver: Option<Driver>,
     received: Arc<AtomicU64>,
-    /// It has carried a request before.
-    pub(super) reused: bool,
+    /// The endpoint that it leads to: of a name with both address families not always the one that was asked for.
+    pub(super) endpoint: Key,
+    /// Requests that it has carried, the one under way included.
+    pub(super) served: u32,
+    pub(super) born: Instant,
     _open: Counted,
 }
 
@@ -59,12 +59,12 @@ impl Connection {
     /// Connects, with TLS where the target asks for it.
     pub(super) async fn open(
         target: &Target,
-        address: SocketAddr,
+        endpoint: Key,
         tls: Option<&TlsConnector>,
         keepalive: Duration,
         metrics: &Metrics,
     ) -> Result<Connection, CallError> {
-        let stream = TcpStream::connect(address).await.map_err(|error| refused(target, &error))?;
+        let stream = TcpStream::connect(endpoint.1).await.map_err(|error| refused(target, &error))?;
         let open = metrics.connection(Side::Client);
         let socket = SockRef::from(&stream);
         // Neither can fail on a TCP socket that is open; if the peer has gone already, the request finds out.
@@ -73,29 +73,31 @@ impl Connection {
         let _ = socket.set_tcp_nodelay(true).and_then(|()| socket.set_tcp_keepalive(&keepalive));
         let received = Arc::new(AtomicU64::new(0));
         match tls {
-            None => Connection::start(Metered { stream, received: received.clone() }, received, open).await,
+            None => Connection::start(Metered { stream, received: received.clone() }, endpoint, received, open).await,
             Some(connector) => {
                 let broken = |why: String| CallError::new(Reason::Tls, format!("{target}: {why}"));
                 let name = tls::server_name(&target.host).map_err(broken)?;
                 let stream = connector.connect(name, stream).await.map_err(|error| broken(error.to_string()))?;
-                Connection::start(Metered { stream, received: received.clone() }, received, open).await
+                Connection::start(Metered { stream, received: received.clone() }, endpoint, received, open).await
             }
         }
         .map_err(|error| CallError::new(Reason::Protocol, format!("{target}: {error}")))
     }
 
-    async fn start<S>(stream: S, received: Arc<AtomicU64>, open: Counted) -> hyper::Result<Connection>
+    async fn start<S>(stream: S, endpoint: Key, received: Arc<AtomicU64>, open: Counted) -> hyper::Result<Connection>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (sender, driver) =
             http1::Builder::new().max_buf_size(MAX_HEAD).writev(false).handshake(TokioIo::new(stream)).await?;
-        Ok(Connection { sender, driver: Some(Box::pin(driver)), received, reused: false, _open: open })
+        let born = Instant::now();
+        Ok(Connection { sender, driver: Some(Box::pin(driver)), received, endpoint, served: 0, born, _open: open })
     }
 
     /// Sends a request; completes with the answer's head.
     pub(super) async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
         self.received.store(0, Relaxed);
+        self.served += 1;
         let answer = self.sender.send_request(request);
         drive(&mut self.driver, answer).await
     }
@@ -111,7 +113,7 @@ impl Connection {
     }
 
     /// Whether it can carry another request: polls it once, which notices a peer that has closed.
-    fn is_usable(&mut self) -> bool {
+    pub(super) fn is_usable(&mut self) -> bool {
         let Some(driver) = &mut self.driver else { return false };
         if driver.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             self.driver = None;
@@ -191,73 +193,5 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// Which connections are alike: the target's place in the list, and the address.
-pub(super) type Key = (usize, SocketAddr);
-
-/// Connections that wait to be used again. Clones are the same pool; each worker has one of its own, as a connection
-/// belongs to the runtime that opened it.
-#[derive(Clone, Default)]
-pub(super) struct Pool(Arc<Mutex<Vec<Lane>>>);
-
-/// The connections to one endpoint. There are few of those: looking through them beats hashing.
-struct Lane {
-    key: Key,
-    waiting: Vec<Waiting>,
-}
-
-struct Waiting {
-    connection: Connection,
-    since: Instant,
-}
-
-impl Pool {
-    /// The connection that was used last: the others may grow old and go.
-    pub(super) fn take(&self, key: Key) -> Option<Connection> {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lane = idle.iter_mut().find(|lane| lane.key == key)?;
-        while let Some(Waiting { mut connection, .. }) = lane.waiting.pop() {
-            if connection.is_usable() {
-                return Some(connection);
-            }
-        }
-        None
-    }
-
-    /// Keeps a connection whose answer was read to its end, if the peer does.
-    pub(super) fn give(&self, key: Key, mut connection: Connection, now: Instant) {
-        connection.reused = true;
-        if connection.is_usable() {
-            let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let waiting = Waiting { connection, since: now };
-            match idle.iter_mut().find(|lane| lane.key == key) {
-                Some(lane) => lane.waiting.push(waiting),
-                None => idle.push(Lane { key, waiting: vec![waiting] }),
-            }
-        }
-    }
-
-    /// Closes connections that have waited longer than `limit`, that the peer has closed, or whose address is gone.
-    pub(super) fn sweep(&self, now: Instant, limit: Duration, mut is_current: impl FnMut(Key) -> bool) {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain_mut(|Lane { key, waiting }| {
-            let current = is_current(*key);
-            // The oldest come first. What a burst has left behind goes soon, all but a few for the next one.
-            let mut surplus = waiting.len().saturating_sub(KEPT);
-            waiting.retain_mut(|waiting| {
-                let waited = now.duration_since(waiting.since);
-                let left_behind = surplus > 0 && waited > BURST_OVER;
-                surplus = surplus.saturating_sub(1);
-                current && !left_behind && waited < limit && waiting.connection.is_usable()
-            });
-            !waiting.is_empty()
-        });
-    }
-
-    pub(super) fn downgrade(&self) -> impl Fn() -> Option<Pool> + Send + 'static {
-        let weak = Arc::downgrade(&self.0);
-        move || weak.upgrade().map(Pool)
     }
 }

@@ -1,7 +1,7 @@
 //! One target's addresses as its name resolves. Takes lookups; makes none, reads no clock.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What a lookup of the name gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,21 +98,13 @@ impl Family {
         self.0.load(Relaxed)
     }
 
-    pub(super) fn worked(&self, address: IpAddr) {
-        if self.v4() != address.is_ipv4() {
+    /// Whether that is news.
+    pub(super) fn worked(&self, address: IpAddr) -> bool {
+        let news = self.v4() != address.is_ipv4();
+        if news {
             self.0.store(address.is_ipv4(), Relaxed);
         }
-    }
-}
-
-/// Takes turns; clones must not restart at the first, so it is shared, never copied.
-#[derive(Debug, Default)]
-pub(super) struct RoundRobin(AtomicUsize);
-
-impl RoundRobin {
-    /// The next of `len` places, `None` when there are none.
-    pub(super) fn next(&self, len: usize) -> Option<usize> {
-        (len > 0).then(|| self.0.fetch_add(1, Relaxed) % len)
+        news
     }
 }
 
@@ -179,13 +171,5 @@ mod tests {
             Known::Nothing.after(found(&["10.0.0.1"])).usable(&Family::default()).collect::<Vec<_>>(),
             ips(&["10.0.0.1"])
         );
-    }
-
-    #[test]
-    fn turns_are_taken_by_all_clones_together() {
-        let turns = RoundRobin::default();
-        let places: Vec<_> = (0..6).filter_map(|_| turns.next(3)).collect();
-        assert_eq!(places, [0, 1, 2, 0, 1, 2]);
-        assert_eq!(turns.next(0), None);
     }
 }

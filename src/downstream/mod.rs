@@ -1,17 +1,22 @@
-//! The way out: one call to the next node. [`Downstream::call`] shows the order of all that happens to it.
+//! The way out: one call to the next node. [`Downstream::attempt`] shows the order of all that happens to it.
 
 mod answer;
 mod budget;
 mod connection;
+mod dial;
 mod endpoints;
 mod error;
+mod hosts;
+mod policy;
+mod pool;
 mod resolve;
+mod retry;
 mod target;
 mod tls;
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,25 +24,24 @@ use clap::Args;
 use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::Empty;
 use serde::Serialize;
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
-use tokio_rustls::TlsConnector;
+use tokio::time::{Instant, sleep, timeout_at};
 
 pub use answer::Answer;
 pub use budget::Budget;
 pub use error::CallError;
+pub use policy::{Action, Circuit, Order, OrderError, StartError, View};
 pub use target::Targets;
 pub use tls::TlsError;
 
 use crate::telemetry::{CallOutcome, Metrics};
 use crate::units::{Span, span};
-use crate::wire::{EXPECTED_TIMEOUT, Reason};
-use connection::{Connection, Key, Pool};
-use endpoints::{Family, Known, RoundRobin};
-use target::{Target, TargetHost};
-
-/// How often idle connections are looked at.
-const SWEEP: Duration = Duration::from_secs(1);
+use crate::wire::{ATTEMPT_COUNT, EXPECTED_TIMEOUT, Reason};
+use dial::Dialer;
+use hosts::{Key, NoHost, Outcome, Pick};
+use policy::{Events, Rules, Ruling};
+use pool::core::Full;
+use pool::{Lease, Miss, Pool};
+use target::Target;
 
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(next_help_heading = "Next node")]
@@ -65,31 +69,29 @@ pub struct Settings {
     /// the 900 s after which Swarm forgets it
     #[arg(long, default_value_t = Span::secs(60), value_name = "DURATION", value_parser = span(Span::millis(1), Span::secs(899)))]
     pub pool_idle_timeout: Span,
+    /// Istio DestinationRule and VirtualService whose timeout, retries, connectionPool and outlierDetection the calls
+    /// follow; repeatable
+    #[arg(long, value_name = "FILE")]
+    pub policy: Vec<PathBuf>,
     /// PEM file with the authorities to trust for an https target, instead of the system's
     #[arg(long, value_name = "FILE")]
     pub target_ca: Option<PathBuf>,
 }
 
-/// The way to the next node; clones share everything. [`Downstream::on_this_worker`] has connections of its own.
+/// The way to the next node; clones share everything.
 #[derive(Clone)]
 pub struct Downstream {
     shared: Arc<Shared>,
-    pool: Pool,
 }
 
 struct Shared {
     settings: Settings,
-    replicas: Vec<Replica>,
-    turns: RoundRobin,
-    tls: Option<TlsConnector>,
+    dialer: Arc<Dialer>,
+    pool: Pool,
+    rules: Ruling,
+    retrying: AtomicUsize,
+    events: Events,
     metrics: Metrics,
-}
-
-/// One target of the list.
-struct Replica {
-    target: Target,
-    known: watch::Receiver<Arc<Known>>,
-    family: Family,
 }
 
 /// One call: what it forwards, and how long it may take.
@@ -101,41 +103,25 @@ pub struct Outgoing<'a> {
     pub budget: Budget,
 }
 
+/// One attempt that failed.
+struct Failed {
+    error: CallError,
+    /// Where it was made.
+    key: Option<Key>,
+    /// More attempts may follow: it was not the call's own end.
+    may_retry: bool,
+}
+
+impl Failed {
+    fn last(error: CallError) -> Failed {
+        Failed { error, key: None, may_retry: false }
+    }
+}
+
 impl Downstream {
-    /// Starts to resolve the targets' names, on the current runtime.
-    ///
-    /// # Errors
-    /// If an https target's authorities cannot be loaded.
-    pub fn start(settings: Settings, metrics: Metrics) -> Result<Downstream, TlsError> {
-        let targets = &settings.target.0;
-        // A file that was named is read also where no target needs it: a wrong name must not wait for the day it does.
-        let tls = match settings.target_ca.is_some() || targets.iter().any(|target| target.secure) {
-            true => Some(TlsConnector::from(tls::config(settings.target_ca.as_deref())?)),
-            false => None,
-        };
-        let replicas = targets.iter().map(|target| Replica::start(target.clone(), &settings)).collect();
-        let shared = Shared { replicas, turns: RoundRobin::default(), tls, metrics, settings };
-        Ok(Downstream { shared: Arc::new(shared), pool: Pool::default() })
-    }
-
-    /// The same way out with connections of its own, which live on the current runtime.
-    pub fn on_this_worker(&self) -> Downstream {
-        let pool = Pool::default();
-        let (shared, still) = (Arc::clone(&self.shared), pool.downgrade());
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(SWEEP).await;
-                let Some(pool) = still() else { return };
-                let limit = *shared.settings.pool_idle_timeout;
-                pool.sweep(Instant::now(), limit, |key| shared.is_current(key));
-            }
-        });
-        Downstream { shared: Arc::clone(&self.shared), pool }
-    }
-
     /// Whether there is a next node at all.
     pub fn is_leaf(&self) -> bool {
-        self.shared.replicas.is_empty()
+        self.shared.dialer.is_leaf()
     }
 
     pub fn settings(&self) -> &Settings {
@@ -147,207 +133,238 @@ impl Downstream {
         self.shared.settings.target.to_string()
     }
 
+    /// How long a call may take at most.
+    pub fn timeout(&self) -> Duration {
+        self.shared.rules.now().timeout
+    }
+
     /// Calls the next node and reads its answer. Dropping the future cancels the call and closes its connection.
     ///
     /// # Errors
     /// Every way a call can fail, with its reason; by the end of the budget at the latest.
     pub async fn call(&self, mut outgoing: Outgoing<'_>) -> Result<Answer, CallError> {
         let mut counted = CountedCall { metrics: &self.shared.metrics, outcome: CallOutcome::Cancelled };
-        let result = self.attempt(&mut outgoing).await;
+        let result = self.attempts(&mut outgoing).await;
         counted.outcome = result.as_ref().map_or_else(|error| CallOutcome::Failed(error.reason), |_| CallOutcome::Ok);
         result
     }
 
-    async fn attempt(&self, outgoing: &mut Outgoing<'_>) -> Result<Answer, CallError> {
-        let end = outgoing.budget.end;
-        // 1. What the caller has left must do for the next node and for our own answer.
-        let left = outgoing.budget.for_next(Instant::now()).ok_or_else(|| {
-            CallError::new(Reason::Deadline, format!("too little time was left to call {}", self.shown()))
-        })?;
-        // 2. The next replica in turn, at an address that its name has now.
-        let endpoint = self.shared.next_endpoint(end).await?;
-        let request = request(&endpoint.replica.target, outgoing, left)?;
-        // 3. A connection that waits. If it dies before a byte of the answer, it died while it waited, which says
-        //    nothing about the target: the call goes on with a new one.
-        if let Some(connection) = self.pool.take(endpoint.key()) {
-            match self.exchange(connection, &endpoint, request.clone(), outgoing.budget).await {
-                Err(Unanswered::DiedWaiting) => self.shared.metrics.call_retried(),
-                Err(Unanswered::Failed(error)) => return Err(error),
-                Ok(answer) => return Ok(answer),
+    /// Attempts until one succeeds, or its failure is none to retry, or nothing is left for another.
+    async fn attempts(&self, outgoing: &mut Outgoing<'_>) -> Result<Answer, CallError> {
+        let rules = self.shared.rules.now();
+        let mut tried: Vec<Key> = Vec::new();
+        let mut retrying = None;
+        for number in 1.. {
+            let result = self.attempt(outgoing, &rules, number, &tried).await;
+            let metrics = &self.shared.metrics;
+            let Err(Failed { mut error, key, may_retry }) = result else {
+                if retrying.is_some() {
+                    metrics.policy().retry_succeeded();
+                }
+                return result.map_err(|failed| failed.error);
+            };
+            drop(retrying.take());
+            if !may_retry || rules.retries.attempts == 0 || !rules.retries.wants(&error) {
+                return Err(error);
             }
+            if number > rules.retries.attempts {
+                error.retries_used_up = true;
+                return Err(error);
+            }
+            retrying = self.shared.retry(&rules);
+            if retrying.is_none() {
+                metrics.policy().retry_overflow();
+                return Err(error);
+            }
+            metrics.policy().retry();
+            tried.extend(key);
+            let pause = retry::pause(number, rand::random());
+            // What is left after it is the next attempt's to see.
+            let _ = timeout_at(outgoing.budget.end, sleep(pause)).await;
         }
-        // 4. Else a new connection.
-        let (endpoint, connection) = self.shared.connect(endpoint, end).await?;
-        self.exchange(connection, &endpoint, request, outgoing.budget).await.map_err(|unanswered| match unanswered {
-            Unanswered::Failed(error) => error,
-            Unanswered::DiedWaiting => unreachable!("a new connection never waited"),
-        })
+        unreachable!("attempts end by themselves")
     }
 
-    async fn exchange(
+    async fn attempt(
         &self,
-        mut connection: Connection,
-        endpoint: &Endpoint<'_>,
-        request: Request<Empty<Bytes>>,
-        budget: Budget,
-    ) -> Result<Answer, Unanswered> {
-        let target = &endpoint.replica.target;
-        let exchange = async {
-            match connection.send(request).await {
-                Ok(response) => answer::read(&mut connection, target, response).await,
-                Err(error) => (Err(answer::none(target, &error, connection.was_answered())), false),
-            }
+        outgoing: &mut Outgoing<'_>,
+        rules: &Rules,
+        number: u32,
+        tried: &[Key],
+    ) -> Result<Answer, Failed> {
+        let Shared { dialer, pool, .. } = &*self.shared;
+        let Budget { end, .. } = outgoing.budget;
+        // 1. What the caller has left must do for the next node and for our own answer; an attempt may have less.
+        let now = Instant::now();
+        let left = outgoing.budget.for_next(now).ok_or_else(|| {
+            let sentence = format!("too little time was left to call {}", self.shown());
+            Failed::last(CallError::new(Reason::Deadline, sentence))
+        })?;
+        let try_end = rules.retries.per_try.map_or(end, |limit| end.min(now + limit));
+        // 2. The endpoint whose turn it is, of those that are not ejected; one that was not tried yet, if there is.
+        let pick = self.shared.pick(end, tried).await.map_err(Failed::last)?;
+        let target = dialer.target(pick.key);
+        // From here on the endpoint is charged with how it ends, also if our caller leaves.
+        let mut charge = Charge { shared: &self.shared, pick, outcome: Outcome::Cancelled };
+        let left = left.min(rules.retries.per_try.unwrap_or(left));
+        let more = number <= rules.retries.attempts;
+        let mut request = Some(request(target, outgoing, left, number, more).map_err(Failed::last)?);
+        let failed = |error: CallError, charge: &mut Charge<'_>| {
+            charge.outcome = policy::outcome(&error);
+            Failed { error, key: Some(pick.key), may_retry: true }
         };
-        let (result, read_out) = timeout_at(budget.end, exchange).await.map_err(|_| self.too_late(target, budget))?;
-        if read_out {
-            self.pool.give(endpoint.key(), connection, Instant::now());
-            return result.map_err(Unanswered::Failed);
-        }
-        result.map_err(|error| match error.reason {
-            Reason::Closed | Reason::Reset if connection.reused && !connection.was_answered() => {
-                Unanswered::DiedWaiting
+        let mut died_waiting = false;
+        loop {
+            // 3. A connection: one that waits, else a place in the queue for the next one.
+            let mut lease = match timeout_at(end, pool.checkout(pick.key, rules.wear)).await {
+                Ok(Ok(lease)) => lease,
+                Ok(Err(Miss::Full(full))) => return Err(Failed::last(overflow(full, target))),
+                Ok(Err(Miss::Failed(error))) => return Err(failed(error, &mut charge)),
+                // Whoever waits for a connection is not at the endpoint yet, so that it is not to blame: unless it
+                // takes no connection at all (envoy#22395).
+                Err(_) if pool.is_only_connecting(pick.key) => {
+                    charge.outcome = Outcome::ConnectFailure;
+                    return Err(Failed::last(dial::too_slow(target)));
+                }
+                Err(_) => return Err(Failed::last(self.too_late(target, outgoing.budget))),
+            };
+            // 4. The exchange. A connection that dies before a byte of the answer died while it waited, which says
+            //    nothing about the endpoint: the attempt goes on with another one.
+            let waited = lease.served > 0;
+            let sent = if waited { request.clone() } else { request.take() };
+            let sent = sent.expect("only a new connection takes it, and that ends the attempt");
+            let (result, read_out) = exchange(&mut lease, target, sent, try_end, end).await;
+            let died = waited && !lease.was_answered() && matches!(&result, Ok(Err(error)) if error.is_end());
+            if died && !died_waiting {
+                // Those that wait beside it have most likely died with it.
+                pool.drain(pick.key);
             }
-            _ => Unanswered::Failed(error),
-        })
+            if read_out {
+                lease.give_back(rules.wear);
+            } else {
+                drop(lease);
+            }
+            if died && !died_waiting {
+                died_waiting = true;
+                self.shared.metrics.call_retried();
+                continue;
+            }
+            // 5. What the endpoint is charged with.
+            return match result {
+                Ok(Ok(answer)) => {
+                    charge.outcome = Outcome::Status(200);
+                    Ok(answer)
+                }
+                Ok(Err(error)) => Err(failed(error, &mut charge)),
+                Err(TooLate::Try) => {
+                    self.shared.metrics.policy().try_timed_out();
+                    Err(failed(try_too_late(target, rules), &mut charge))
+                }
+                Err(TooLate::Call) => {
+                    self.shared.metrics.policy().timed_out();
+                    let late = failed(self.too_late(target, outgoing.budget), &mut charge);
+                    Err(Failed { may_retry: false, ..late })
+                }
+            };
+        }
     }
-}
 
-impl Downstream {
     fn too_late(&self, target: &Target, budget: Budget) -> CallError {
         let reason = budget.exhausted();
         let sentence = match reason {
             // No figure: what the caller had left differs from call to call, and an answer's length must not.
             Reason::Deadline => format!("{target} did not answer before its caller's time was up"),
-            _ => format!("{target} did not answer within {}", self.shared.settings.timeout),
+            _ => format!("{target} did not answer within {}", Span(self.timeout())),
         };
         CallError::new(reason, sentence)
     }
 }
 
-/// Why an exchange gave no answer.
-enum Unanswered {
-    Failed(CallError),
-    /// A connection that had waited in the pool ended before any byte of an answer.
-    DiedWaiting,
+fn try_too_late(target: &Target, rules: &Rules) -> CallError {
+    let limit = Span(rules.retries.per_try.unwrap_or_default());
+    CallError::new(Reason::Timeout, format!("{target} did not answer within the {limit} of one attempt"))
 }
 
-impl From<CallError> for Unanswered {
-    fn from(error: CallError) -> Unanswered {
-        Unanswered::Failed(error)
-    }
+fn overflow(full: Full, target: &Target) -> CallError {
+    let sentence = match full {
+        Full::Pending => format!("{target} was not called: too many requests wait for a connection to it"),
+        Full::Requests => format!("{target} was not called: too many requests to it are under way"),
+    };
+    CallError::new(Reason::Overflow, sentence)
 }
 
-/// One address of one replica, as chosen for one call.
-struct Endpoint<'a> {
-    place: usize,
-    replica: &'a Replica,
-    address: IpAddr,
+/// Which limit an exchange met.
+enum TooLate {
+    Try,
+    Call,
 }
 
-impl Endpoint<'_> {
-    fn key(&self) -> Key {
-        (self.place, SocketAddr::new(self.address, self.replica.target.port))
-    }
-}
-
-impl Replica {
-    fn start(target: Target, settings: &Settings) -> Replica {
-        let known = match &target.host {
-            TargetHost::Name(name) => resolve::follow(name.clone(), *settings.dns_timeout, *settings.dns_refresh),
-            TargetHost::Address(address) => {
-                watch::channel(Arc::new(Known::Nothing.after(endpoints::Lookup::Found(vec![*address])))).1
-            }
-        };
-        Replica { target, known, family: Family::default() }
-    }
-
-    fn known(&self) -> Arc<Known> {
-        Arc::clone(&self.known.borrow())
+/// Sends a request and reads its answer; with the result, whether the connection was read to the answer's end. One
+/// attempt's limit holds until the answer's head, the call's until its end.
+async fn exchange(
+    lease: &mut Lease,
+    target: &Target,
+    request: Request<Empty<Bytes>>,
+    try_end: Instant,
+    end: Instant,
+) -> (Result<Result<Answer, CallError>, TooLate>, bool) {
+    let response = match timeout_at(try_end, lease.send(request)).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => return (Ok(Err(answer::none(target, &error, lease.was_answered()))), false),
+        Err(_) if try_end < end => return (Err(TooLate::Try), false),
+        Err(_) => return (Err(TooLate::Call), false),
+    };
+    match timeout_at(end, answer::read(lease, target, response)).await {
+        Ok((result, read_out)) => (Ok(result), read_out),
+        Err(_) => (Err(TooLate::Call), false),
     }
 }
 
 impl Shared {
-    /// The next endpoint in turn over all addresses of all replicas. Waits only where nothing is known yet.
-    async fn next_endpoint(&self, end: Instant) -> Result<Endpoint<'_>, CallError> {
-        let looked_up = async {
-            for replica in &self.replicas {
-                // Fails only if the lookups have stopped; what was known last then stands.
-                let _ = replica.known.clone().wait_for(|known| **known != Known::Nothing).await;
+    /// The endpoint for one attempt. Waits only where nothing is known yet.
+    async fn pick(&self, end: Instant, tried: &[Key]) -> Result<Pick, CallError> {
+        if self.dialer.knows_nothing() {
+            self.dialer.first_lookups(end).await;
+        }
+        let picked = self.dialer.hosts().pick(Instant::now(), tried);
+        picked.map_err(|none| match none {
+            NoHost::Empty => self.dialer.unresolved(),
+            NoHost::AllEjected => {
+                let sentence = format!("{} was not called: every endpoint is ejected", self.settings.target);
+                CallError::new(Reason::NoHealthy, sentence)
             }
-        };
-        if self.replicas.iter().all(|replica| **replica.known.borrow() == Known::Nothing) {
-            // Past the end, what is known is looked at all the same: it says that the name is what was missing.
-            let _ = timeout_at(end, looked_up).await;
-        }
-        let count = |replica: &Replica| replica.known.borrow().usable(&replica.family).count();
-        let mut turn = self.turns.next(self.replicas.iter().map(count).sum());
-        for (place, replica) in self.replicas.iter().enumerate() {
-            let Some(left) = turn else { break };
-            let known = replica.known.borrow();
-            match known.usable(&replica.family).nth(left) {
-                Some(address) => return Ok(Endpoint { place, replica, address }),
-                None => turn = left.checked_sub(known.usable(&replica.family).count()),
-            }
-        }
-        // None at all; or a lookup has just taken away the one whose turn it was.
-        Err(self.unresolved())
+        })
     }
 
-    fn unresolved(&self) -> CallError {
-        let why: Vec<String> = self
-            .replicas
-            .iter()
-            .map(|replica| match &**replica.known.borrow() {
-                Known::Missing(why) => format!("{}: {why}", replica.target),
-                _ => format!("{}: {}", replica.target, resolve::NO_ANSWER),
-            })
-            .collect();
-        CallError::new(Reason::Dns, why.join(", "))
+    /// A place among the retries that are under way, if there is one.
+    fn retry(&self, rules: &Rules) -> Option<Retrying<'_>> {
+        let before = self.retrying.fetch_add(1, Relaxed);
+        let retrying = Retrying(&self.retrying);
+        rules.retries.allow(before, self.pool.load()).then_some(retrying)
     }
+}
 
-    /// Connects; a name with both address families gets a second try with the other one.
-    async fn connect<'a>(&self, endpoint: Endpoint<'a>, end: Instant) -> Result<(Endpoint<'a>, Connection), CallError> {
-        let known = endpoint.replica.known();
-        let mut error = match self.connect_once(&endpoint, end).await {
-            Ok(connection) => return Ok((endpoint, connection)),
-            Err(error) => error,
-        };
-        if let Some(address) = known.other_way(endpoint.address) {
-            let other = Endpoint { address, ..endpoint };
-            match self.connect_once(&other, end).await {
-                Ok(connection) => return Ok((other, connection)),
-                // Of two failures, the one that got further says more of the target.
-                Err(second) if second.reason != Reason::Refused => error = second,
-                Err(_) => {}
-            }
+struct Retrying<'a>(&'a AtomicUsize);
+
+impl Drop for Retrying<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Charges the endpoint with how an attempt ended, also one whose future is dropped.
+struct Charge<'a> {
+    shared: &'a Shared,
+    pick: Pick,
+    outcome: Outcome,
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        let event = self.shared.dialer.hosts().charge(self.pick, self.outcome, Instant::now());
+        if let Some(event) = event {
+            self.shared.happened(event);
         }
-        if matches!(*known, Known::Addresses { vanished: true, .. }) {
-            return Err(CallError::new(
-                Reason::Dns,
-                format!("{}: its name has no address any more", endpoint.replica.target),
-            ));
-        }
-        Err(error)
-    }
-
-    async fn connect_once(&self, endpoint: &Endpoint<'_>, end: Instant) -> Result<Connection, CallError> {
-        let Endpoint { replica: Replica { target, family, .. }, address, .. } = endpoint;
-        let tls = self.tls.as_ref().filter(|_| target.secure);
-        let limit = end.min(Instant::now() + *self.settings.connect_timeout);
-        let opened = timeout_at(
-            limit,
-            Connection::open(target, endpoint.key().1, tls, *self.settings.tcp_keepalive, &self.metrics),
-        )
-        .await;
-        let connection = opened.map_err(|_| {
-            CallError::new(Reason::ConnectTimeout, format!("{target} did not take the connection in time"))
-        })??;
-        family.worked(*address);
-        Ok(connection)
-    }
-
-    fn is_current(&self, (place, address): Key) -> bool {
-        self.replicas.get(place).is_some_and(|replica| replica.known.borrow().addresses().contains(&address.ip()))
     }
 }
 
@@ -363,14 +380,20 @@ impl Drop for CountedCall<'_> {
     }
 }
 
-/// The request to `target`. Takes the headers out of `outgoing`: they are needed nowhere else.
-fn request(target: &Target, outgoing: &mut Outgoing<'_>, left: Duration) -> Result<Request<Empty<Bytes>>, CallError> {
+/// The `number`th request of a call to `target`. Takes the headers out of `outgoing`, unless `more` may follow.
+fn request(
+    target: &Target,
+    outgoing: &mut Outgoing<'_>,
+    left: Duration,
+    number: u32,
+    more: bool,
+) -> Result<Request<Empty<Bytes>>, CallError> {
     let path = target.path_and_query(outgoing.query).map_err(|error| {
         CallError::new(Reason::TooLarge, format!("the query for {target} cannot be forwarded: {error}"))
     })?;
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = path.into();
-    *request.headers_mut() = std::mem::take(&mut outgoing.headers);
+    *request.headers_mut() = if more { outgoing.headers.clone() } else { std::mem::take(&mut outgoing.headers) };
     let headers = request.headers_mut();
     headers.insert(header::HOST, target.authority.clone());
     headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("rest-cascade/", env!("CARGO_PKG_VERSION"))));
@@ -378,5 +401,8 @@ fn request(target: &Target, outgoing: &mut Outgoing<'_>, left: Duration) -> Resu
         headers.insert(header::AUTHORIZATION, authorization.clone());
     }
     headers.insert(EXPECTED_TIMEOUT, HeaderValue::from(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
+    if number > 1 {
+        headers.insert(ATTEMPT_COUNT, HeaderValue::from(number));
+    }
     Ok(request)
 }

@@ -294,11 +294,20 @@ impl Dependency {
             outside: true,
             took: snapshot.took,
             age: snapshot.age(Instant::now()),
+            breaker: None,
         }
     }
 
     fn wrong_report(&self, name: &str, result: Result<(), Failure>, took: Duration) -> Report {
-        let check = Check { name: name.to_owned(), result, critical: true, outside: true, took, age: Duration::ZERO };
+        let check = Check {
+            name: name.to_owned(),
+            result,
+            critical: true,
+            outside: true,
+            took,
+            age: Duration::ZERO,
+            breaker: None,
+        };
         Report { checks: vec![check] }
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Check {
     /// How long the last attempt took, and how long ago it ended.
     pub(super) took: Duration,
     pub(super) age: Duration,
+    /// The state of the circuit breaker, of the check that tells it.
+    pub(super) breaker: Option<&'static str>,
 }
 
 /// How a report is written.
@@ -53,7 +55,7 @@ impl Check {
     /// Of the process itself.
     pub(super) fn own(name: &str, result: Result<(), Failure>) -> Check {
         let (took, age) = (Duration::ZERO, Duration::ZERO);
-        Check { name: name.to_owned(), result, critical: true, outside: false, took, age }
+        Check { name: name.to_owned(), result, critical: true, outside: false, took, age, breaker: None }
     }
 
     fn status(&self) -> &'static str {
@@ -69,6 +71,13 @@ impl Report {
     /// An optional dependency that is down is told, and changes nothing.
     pub fn is_up(&self) -> bool {
         self.checks.iter().all(|check| check.result.is_ok() || !check.critical)
+    }
+
+    /// The same with the state of the circuit breaker. It is told and changes nothing: an open one is this node doing
+    /// well while the next one does not, and taking it out of service would help nobody (resilience4j#607).
+    pub fn with_breaker(mut self, state: &'static str) -> Report {
+        self.checks.push(Check { critical: false, breaker: Some(state), ..Check::own("breaker", Ok(())) });
+        self
     }
 
     /// The report as JSON; `wrong` is the label of an answer that teaches how not to.
@@ -90,6 +99,8 @@ struct Data {
     ms: u128,
     age_ms: u128,
     #[serde(skip_serializing_if = "Option::is_none")]
+    breaker: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u128>,
@@ -101,6 +112,7 @@ impl From<&Check> for Data {
             critical: check.critical,
             ms: check.took.as_millis(),
             age_ms: check.age.as_millis(),
+            breaker: check.breaker,
             error: check.result.as_ref().err().map(ToString::to_string),
             timeout_ms: match &check.result {
                 Err(Failure::Timeout(limit)) => Some(limit.as_millis()),
@@ -279,7 +291,7 @@ mod tests {
 
     fn dependency(name: &str, critical: bool, result: Result<(), Failure>) -> Check {
         let (took, age) = (Duration::from_millis(3), Duration::from_millis(250));
-        Check { name: name.to_owned(), result, critical, outside: true, took, age }
+        Check { name: name.to_owned(), result, critical, outside: true, took, age, breaker: None }
     }
 
     fn ready(db: Result<(), Failure>, critical: bool) -> Report {

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::limits;
 use crate::units::Span;
 
 /// Everything that can be said about the calls to one next hop. An empty one limits nothing.
@@ -11,7 +12,7 @@ use crate::units::Span;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Policy {
     /// The whole call with its waiting, retries and pauses; `0s` is no limit of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::timeout", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<Retries>,
@@ -29,12 +30,13 @@ pub struct Policy {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Retries {
     /// Tries after the first one; 0 is none.
+    #[serde(deserialize_with = "limits::attempts")]
     pub attempts: u32,
     /// One try until its answer's head; without effect where it is not shorter than the whole call's `timeout`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::per_try", skip_serializing_if = "Option::is_none")]
     pub per_try_timeout: Option<Span>,
     /// Conditions separated by commas, as `gateway-error,reset,connect-failure`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::retry_on", skip_serializing_if = "Option::is_none")]
     pub retry_on: Option<String>,
 }
 
@@ -50,13 +52,13 @@ pub struct ConnectionPool {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TcpPool {
     /// Open connections to all endpoints together, in this process.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::count", skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::connect", skip_serializing_if = "Option::is_none")]
     pub connect_timeout: Option<Span>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::idle", skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<Span>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::life", skip_serializing_if = "Option::is_none")]
     pub max_connection_duration: Option<Span>,
 }
 
@@ -65,19 +67,19 @@ pub struct TcpPool {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HttpPool {
     /// Requests that wait for a connection, also for one that is being opened for them.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::count", skip_serializing_if = "Option::is_none")]
     pub http1_max_pending_requests: Option<u32>,
     /// Requests under way, for HTTP/1 too; one more is refused at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::count", skip_serializing_if = "Option::is_none")]
     pub http2_max_requests: Option<u32>,
     /// Requests that one connection carries before it is closed; 1 is no keep-alive.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::count", skip_serializing_if = "Option::is_none")]
     pub max_requests_per_connection: Option<u32>,
     /// Retries under way at the same time.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::count", skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<u32>,
     /// A connection without a request is closed after this long.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::idle", skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<Span>,
 }
 
@@ -86,28 +88,37 @@ pub struct HttpPool {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct OutlierDetection {
     /// Answers of 500 and more in a row, and failures that count as such; 0 is off.
-    #[serde(rename = "consecutive5xxErrors")]
+    #[serde(rename = "consecutive5xxErrors", deserialize_with = "limits::in_a_row")]
     pub consecutive_5xx_errors: u32,
     /// Answers of 502, 503 and 504 in a row, and failures that count as such; 0 is off.
+    #[serde(deserialize_with = "limits::in_a_row")]
     pub consecutive_gateway_errors: u32,
     /// The time between two looks at who may return.
+    #[serde(deserialize_with = "limits::interval")]
     pub interval: Span,
     /// The n-th ejection in short order lasts n times this, then until the next look.
+    #[serde(deserialize_with = "limits::ejection")]
     pub base_ejection_time: Span,
     /// Not Istio's, but Envoy's: no ejection lasts longer, save where the base does.
+    #[serde(deserialize_with = "limits::ejection")]
     pub max_ejection_time: Span,
+    /// As in Istio, 0 is the same as none given.
+    #[serde(deserialize_with = "limits::ejection_percent")]
     pub max_ejection_percent: u32,
     /// Below this share of endpoints that are not ejected, all are used; 0 is never.
+    #[serde(deserialize_with = "limits::percent")]
     pub min_health_percent: u32,
     pub split_external_local_origin_errors: bool,
+    #[serde(deserialize_with = "limits::in_a_row")]
     pub consecutive_local_origin_failures: u32,
     /// Not Istio's, but Envoy's `update_merge_window`: after a change of the endpoints in use, further ones wait until
     /// this is over.
+    #[serde(deserialize_with = "limits::window")]
     pub update_merge_window: Span,
     /// Not Istio's, but Envoy's: one endpoint may always be ejected, whatever `maxEjectionPercent` says.
     pub always_eject_one_host: bool,
     /// Not Istio's: instead of full traffic at the next look, this many requests test an endpoint whose time is up.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "limits::probe", skip_serializing_if = "Option::is_none")]
     pub probe: Option<u32>,
 }
 
@@ -151,8 +162,10 @@ pub enum Simple {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RetryBudget {
     /// Retries under way, as a percentage of the requests that are active and pending; replaces `maxRetries`.
+    #[serde(deserialize_with = "limits::budget")]
     pub percent: f64,
     /// So many retries may always be under way.
+    #[serde(deserialize_with = "limits::reserve")]
     pub min_retry_concurrency: u32,
 }
 

@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::policy_metrics::PolicyMetrics;
 use crate::wire::Reason;
 
 /// Upper bounds in seconds: from a leaf's answer to the default time-out.
@@ -32,6 +33,7 @@ struct Inner {
     downstream: Family<ReasonLabel, Counter>,
     downstream_ok: Counter,
     retries: Counter,
+    policy: PolicyMetrics,
     connections: Family<SideLabel, Gauge>,
     opened: Family<SideLabel, Counter>,
     checks: Family<CheckLabels, Gauge>,
@@ -167,6 +169,7 @@ impl Metrics {
             "Calls made anew because a kept connection had died before any byte of its answer",
             retries.clone(),
         );
+        let policy = PolicyMetrics::register(registry);
         let connections = Family::default();
         registry.register("open_connections", "Open TCP connections by side", connections.clone());
         let opened = Family::default();
@@ -181,6 +184,7 @@ impl Metrics {
             downstream,
             downstream_ok,
             retries,
+            policy,
             connections,
             opened,
             checks,
@@ -190,6 +194,11 @@ impl Metrics {
     /// Counts one request under way until the guard drops.
     pub fn request_started(&self) -> Counted {
         Counted::new(self.0.in_flight.clone())
+    }
+
+    /// What the policies of the way out have done.
+    pub fn policy(&self) -> &PolicyMetrics {
+        &self.0.policy
     }
 
     /// The figures of one route, looked up once.

@@ -2,6 +2,7 @@
 
 mod access;
 mod metrics;
+mod policy_metrics;
 
 use std::io::IsTerminal;
 
@@ -12,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 
 pub use access::{AccessLog, Line};
 pub use metrics::{CallOutcome, Counted, Metrics, Outcome, RouteMetrics, Side};
+pub use policy_metrics::{PolicyMetrics, PoolFigures};
 
 /// Log lines that may wait to be written. A slow terminal must not slow the requests, so beyond this lines are
 /// dropped, and counted.

@@ -28,7 +28,7 @@ pub(super) async fn get(State(node): State<Node>, request: Request) -> Response 
         Ok(hop) => {
             let callers = number(&asked.headers, &wire::EXPECTED_TIMEOUT)
                 .map(|ms| Duration::from_millis(ms).saturating_sub(start - arrived));
-            let budget = Budget::new(start, *node.downstream().settings().timeout, callers);
+            let budget = Budget::new(start, node.downstream().timeout(), callers);
             let headers = forwarded(&node, &asked.headers, &id, hop);
             node.downstream().call(Outgoing { query: asked.uri.query(), headers, budget }).await
         }
@@ -42,7 +42,8 @@ pub(super) fn refuse(node: &Node, headers: &HeaderMap, refusal: Refusal) -> Resp
     let Refusal { reason, status, sentence, arrived } = refusal;
     let below = Below { depth: 1, partial: true, failure: Some(Failure { reason, hop: 1 }) };
     let msg = format!("{reason}: {sentence}");
-    let content = Content { json: None, msg: Some(&msg), status, below };
+    let flags = reason.flag().unwrap_or_default().to_owned();
+    let content = Content { json: None, msg: Some(&msg), status, below, flags, overloaded: false };
     respond(node, wire::correlation_id(headers), content, Timing { arrived, call: Duration::ZERO })
 }
 
@@ -127,6 +128,8 @@ fn reply(node: &Node, id: HeaderValue, result: Option<Result<Answer, CallError>>
         msg: msg.as_deref(),
         status: error.map_or(StatusCode::OK, |error| node.on_failure().status(error)),
         below: seen_from_here(answer, error),
+        flags: error.map_or_else(String::new, CallError::flags),
+        overloaded: error.is_some_and(|error| error.reason == Reason::Overflow),
     };
     respond(node, id, content, timing)
 }
@@ -137,10 +140,14 @@ struct Content<'a> {
     msg: Option<&'a str>,
     status: StatusCode,
     below: Below,
+    /// Envoy's letters for how the call failed.
+    flags: String,
+    /// A limit of our own was the reason.
+    overloaded: bool,
 }
 
 fn respond(node: &Node, id: HeaderValue, content: Content<'_>, timing: Timing) -> Response {
-    let Content { json, msg, status, below: ours } = content;
+    let Content { json, msg, status, below: ours, flags, overloaded } = content;
     let mut body = Vec::with_capacity(json.map_or(0, |json| json.get().len()) + 256);
     let (host, port) = (node.name(), node.port());
     let reply = Reply { host, port, correlation_id: text(&id), response_info: json, msg };
@@ -156,6 +163,12 @@ fn respond(node: &Node, id: HeaderValue, content: Content<'_>, timing: Timing) -
     headers.insert(wire::CASCADE_DEPTH, HeaderValue::from(ours.depth));
     if let Some(failure) = ours.failure {
         headers.insert(wire::CASCADE_REASON, value(failure.to_string()));
+    }
+    if !flags.is_empty() {
+        headers.insert(wire::RESILIENCE_FLAG, value(flags));
+    }
+    if overloaded {
+        headers.insert(wire::OVERLOADED, HeaderValue::from_static("true"));
     }
     headers.insert(wire::SERVER_TIMING, timing.header());
     response

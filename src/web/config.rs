@@ -9,7 +9,10 @@ use serde_json::Value;
 use super::Node;
 
 pub(super) async fn config(State(node): State<Node>) -> Json<Value> {
-    Json(node.0.config.clone())
+    let mut config = node.0.config.clone();
+    // In place of the files that it came from: it may have been changed since.
+    config["policy"] = serde_json::to_value(node.downstream().policy()).unwrap_or_default();
+    Json(config)
 }
 
 pub(super) async fn metrics(State(node): State<Node>) -> Response {
@@ -18,5 +21,6 @@ pub(super) async fn metrics(State(node): State<Node>) -> Response {
     for (name, critical, up) in node.0.health.states() {
         node.0.metrics.check(name, critical, up);
     }
+    node.downstream().measure();
     ([(header::CONTENT_TYPE, OPEN_METRICS)], node.0.metrics.text()).into_response()
 }

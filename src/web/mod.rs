@@ -10,6 +10,7 @@ mod guard;
 mod inject;
 mod observe;
 mod openapi;
+mod policy;
 mod probes;
 mod routes;
 mod settings;
@@ -53,7 +54,6 @@ pub struct Parts {
     pub settings: Settings,
     /// All effective settings, as `/config` shows them.
     pub config: Value,
-    /// With connections of this worker's own.
     pub downstream: Downstream,
     pub health: Health,
     pub faults: Faults,

@@ -81,7 +81,11 @@ pub(super) async fn live(State(node): State<Node>, wanted: Wanted) -> Response {
 }
 
 pub(super) async fn ready(State(node): State<Node>, wanted: Wanted) -> Response {
-    wanted.answer(&node.health().ready().await)
+    let report = node.health().ready().await;
+    wanted.answer(&match node.downstream().circuit() {
+        Some(circuit) => report.with_breaker(circuit.as_str()),
+        None => report,
+    })
 }
 
 /// The probe; with `?done=` the switch, as everything of the simulation can be turned with a browser.

@@ -11,7 +11,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use super::error::Problem;
 use super::guard::{self, Guard};
 use super::inject::{self, Injector, Refuse};
-use super::{Node, cascade, config, database, faults, openapi, probes, wrong};
+use super::{Node, cascade, config, database, faults, openapi, policy, probes, wrong};
 
 /// Aliases beside each other. The first path is the label in metrics.
 type Paths = &'static [&'static str];
@@ -76,6 +76,8 @@ fn control() -> Vec<Line> {
             get(faults::get).put(faults::put).post(faults::put).delete(faults::delete),
             "GET, HEAD, PUT, POST, DELETE, OPTIONS",
         ),
+        (&["/policy"], get(policy::get).put(policy::put).post(policy::put), "GET, HEAD, PUT, POST, OPTIONS"),
+        (&["/downstream"], get(policy::downstream).post(policy::order), "GET, HEAD, POST, OPTIONS"),
         (
             &["/db", "/dat"],
             get(database::toggle).put(database::toggle).post(database::toggle),

@@ -9,7 +9,7 @@ use thiserror::Error;
 use utoipa::ToSchema;
 
 use super::delay::{Delay, MAX_DELAY};
-use super::member::{Shown, number, optional, span, whole};
+use super::member::{self, Shown, number, optional, span, whole};
 use crate::units::Span;
 
 /// The longest time of CPU that one request can be made to burn.
@@ -130,20 +130,8 @@ impl FaultSpec {
     /// # Errors
     /// What is wrong, and in which member.
     pub fn from_json(json: &[u8]) -> Result<FaultSpec, SpecError> {
-        // A struct could be read from an array too; nobody means that.
-        if json.trim_ascii_start().first() != Some(&b'{') {
-            return Err(SpecError(
-                "faults must be a JSON object, as in {\"error_rate\":0.3,\"status\":503}".to_owned(),
-            ));
-        }
-        let mut reader = serde_json::Deserializer::from_slice(json);
-        let spec: FaultSpec = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-            let path = error.path().to_string();
-            let why = explained(json, error.inner());
-            // An unknown member is named by the sentence itself.
-            SpecError(if path == "." || why.starts_with("unknown") { why } else { format!("{path}: {why}") })
-        })?;
-        reader.end().map_err(|error| SpecError(explained(json, &error)))?;
+        let expected = "faults must be a JSON object, as in {\"error_rate\":0.3,\"status\":503}";
+        let spec: FaultSpec = member::object(json, expected).map_err(SpecError)?;
         spec.check().map_err(SpecError)?;
         Ok(spec)
     }
@@ -198,19 +186,6 @@ impl fmt::Display for Abort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// The parser's sentence; where the text is no JSON at all, with what stands at that place.
-fn explained(json: &[u8], error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    if error.is_data() {
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        return text.strip_suffix(&place).unwrap_or(&text).to_owned();
-    }
-    let line = json.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    let from = line.get(error.column().saturating_sub(1)..).unwrap_or_default();
-    let shown: String = String::from_utf8_lossy(from).chars().take(20).collect();
-    if shown.is_empty() { format!("no JSON: {text}") } else { format!("{shown:?} is no JSON: {text}") }
 }
 
 /// One reader for each member that has limits.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
@@ -10,8 +11,44 @@ use crate::units::Span;
 /// How much of a refused value an error repeats.
 const SHOWN: usize = 80;
 
+/// Reads a JSON object strictly into a type that knows its members and their limits; `expected` is said of
+/// whatever is no object.
+///
+/// # Errors
+/// One sentence that names the member, its value and its limit.
+pub(crate) fn object<T: DeserializeOwned>(json: &[u8], expected: &str) -> Result<T, String> {
+    // A struct could be read from an array too; nobody means that.
+    if json.trim_ascii_start().first() != Some(&b'{') {
+        return Err(expected.to_owned());
+    }
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let why = explained(json, error.inner());
+        match path.as_str() {
+            "." => why,
+            _ => format!("{path}: {why}"),
+        }
+    })?;
+    reader.end().map_err(|error| explained(json, &error))?;
+    Ok(read)
+}
+
+/// The parser's sentence; where the text is no JSON at all, with what stands at that place.
+fn explained(json: &[u8], error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if error.is_data() {
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        return text.strip_suffix(&place).unwrap_or(&text).to_owned();
+    }
+    let line = json.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let from = line.get(error.column().saturating_sub(1)..).unwrap_or_default();
+    let shown: String = String::from_utf8_lossy(from).chars().take(20).collect();
+    if shown.is_empty() { format!("no JSON: {text}") } else { format!("{shown:?} is no JSON: {text}") }
+}
+
 /// A member that may be absent or `null`, read by `parse`.
-pub(super) fn optional<'de, D, T>(
+pub(crate) fn optional<'de, D, T>(
     deserializer: D,
     parse: impl FnOnce(&Value) -> Result<T, String>,
 ) -> Result<Option<T>, D::Error>
@@ -22,21 +59,32 @@ where
     value.as_ref().map(parse).transpose().map_err(de::Error::custom)
 }
 
-pub(super) fn number(value: &Value, min: f64, max: f64) -> Result<f64, String> {
+/// A member that may be absent, but is something where it is given.
+pub(crate) fn required<'de, D, T>(
+    deserializer: D,
+    parse: impl FnOnce(&Value) -> Result<T, String>,
+) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    parse(&Value::deserialize(deserializer)?).map_err(de::Error::custom)
+}
+
+pub(crate) fn number(value: &Value, min: f64, max: f64) -> Result<f64, String> {
     value
         .as_f64()
         .filter(|number| (min..=max).contains(number))
         .ok_or_else(|| format!("{} must be a number from {min} to {max}", Shown(value)))
 }
 
-pub(super) fn whole(value: &Value, min: u64, max: u64) -> Result<u64, String> {
+pub(crate) fn whole(value: &Value, min: u64, max: u64) -> Result<u64, String> {
     value
         .as_u64()
         .filter(|number| (min..=max).contains(number))
         .ok_or_else(|| format!("{} must be a whole number from {min} to {max}", Shown(value)))
 }
 
-pub(super) fn span(value: &Value, min: Span, max: Span) -> Result<Span, String> {
+pub(crate) fn span(value: &Value, min: Span, max: Span) -> Result<Span, String> {
     let refused = |why: String| format!("{} must be a duration from \"{min}\" to \"{max}\"{why}", Shown(value));
     let text = value.as_str().ok_or_else(|| refused(String::new()))?;
     let span: Span = text.parse().map_err(|error| refused(format!(" ({error})")))?;
@@ -47,7 +95,7 @@ pub(super) fn span(value: &Value, min: Span, max: Span) -> Result<Span, String> 
 }
 
 /// A value as an error shows it: the whole of a short one.
-pub(super) struct Shown<'a>(pub(super) &'a Value);
+pub(crate) struct Shown<'a>(pub(crate) &'a Value);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

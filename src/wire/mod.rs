@@ -2,7 +2,7 @@
 
 mod delay;
 mod faults;
-mod member;
+pub(crate) mod member;
 mod origin;
 
 use std::fmt;
@@ -124,6 +124,22 @@ impl Reason {
         }
     }
 
+    /// Envoy's letters for this failure; it has none for what only a cascade knows.
+    pub const fn flag(self) -> Option<&'static str> {
+        match self {
+            Reason::Overflow => Some("UO"),
+            Reason::NoHealthy | Reason::Dns => Some("UH"),
+            Reason::Timeout | Reason::Deadline => Some("UT"),
+            Reason::Refused | Reason::ConnectTimeout | Reason::Tls => Some("UF"),
+            Reason::Closed | Reason::Reset => Some("UC"),
+            Reason::Protocol | Reason::Truncated | Reason::TooLarge => Some("UPE"),
+            Reason::Fault => Some("FI"),
+            Reason::BadStatus | Reason::BadJson | Reason::Empty | Reason::Redirect | Reason::Loop | Reason::TooDeep => {
+                None
+            }
+        }
+    }
+
     /// The status that Envoy would give for this failure, used by `--on-failure propagate`.
     /// `bad_status` passes the target's own status on instead; 502 stands for it where that is unknown.
     pub const fn status(self) -> StatusCode {
@@ -179,6 +195,14 @@ pub const CASCADE_PATH: HeaderName = HeaderName::from_static("cascade-path");
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// The caller's remaining budget in milliseconds, by Envoy's name.
 pub const EXPECTED_TIMEOUT: HeaderName = HeaderName::from_static("x-envoy-expected-rq-timeout-ms");
+/// Envoy's letters for how the call to the next node failed, as `UO` or `URX,UT`.
+pub const RESILIENCE_FLAG: HeaderName = HeaderName::from_static("x-resilience-flag");
+/// `true` on an answer that a limit of this node's own pool caused, by Envoy's name.
+pub const OVERLOADED: HeaderName = HeaderName::from_static("x-envoy-overloaded");
+/// The answerer wants fewer requests, not the same one again.
+pub const RATE_LIMITED: HeaderName = HeaderName::from_static("x-envoy-ratelimited");
+/// Which attempt of its caller a request is, from 1, by Envoy's name.
+pub const ATTEMPT_COUNT: HeaderName = HeaderName::from_static("x-envoy-attempt-count");
 /// Why an answer of `/wrong/…` is not how it is done.
 pub const WRONG: HeaderName = HeaderName::from_static("x-rest-cascade-wrong");
 /// How many connections the leaky check holds open.

@@ -19,8 +19,10 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::error::Envelope;
 use super::routes;
+use crate::downstream::Order;
 use crate::fault;
 use crate::health::Mode;
+use crate::manifest::Policy;
 use crate::wire::{FaultSpec, Reply};
 use forms::{Allowed, Data, Done, Health, HealthJson, VertxHealth};
 
@@ -130,6 +132,8 @@ fn components() -> Components {
     add::<Mode>(&mut schemas);
     add::<FaultSpec>(&mut schemas);
     add::<fault::Report>(&mut schemas);
+    add::<Policy>(&mut schemas);
+    add::<Order>(&mut schemas);
     ComponentsBuilder::new()
         .schemas_from_iter(schemas)
         .security_scheme(TOKEN, SecurityScheme::Http(token.build()))

@@ -10,8 +10,10 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::forms::{Data, Done, Health, HealthJson, VertxHealth};
 use super::{TOKEN, reference};
+use crate::downstream::Order;
 use crate::fault;
 use crate::health::Mode;
+use crate::manifest::Policy;
 use crate::web::error::Envelope;
 use crate::wire::{FaultSpec, Reply};
 use HttpMethod::{Delete, Get, Post, Put};
@@ -40,6 +42,11 @@ pub(super) fn all() -> Vec<(&'static str, HttpMethod, Operation)> {
         ("/faults", Put, inject("faults-put")),
         ("/faults", Post, inject("faults-post")),
         ("/faults", Delete, clear()),
+        ("/policy", Get, policy()),
+        ("/policy", Put, set_policy("policy-put")),
+        ("/policy", Post, set_policy("policy-post")),
+        ("/downstream", Get, downstream()),
+        ("/downstream", Post, order()),
         ("/db", Get, database("database")),
         ("/db", Put, turn("database-put")),
         ("/db", Post, turn("database-post")),
@@ -166,6 +173,49 @@ fn inject(id: &str) -> Operation {
 fn clear() -> Operation {
     Op::new("control", "faults-delete", "Ends all faults")
         .answers("200", json_of::<fault::Report>("There are none"))
+        .guarded()
+        .0
+        .build()
+}
+
+fn policy() -> Operation {
+    Op::new(
+        "control",
+        "policy",
+        "How calls to the next node are limited, timed, retried and steered, in Istio's fields",
+    )
+    .answers("200", json_of::<Policy>("The policy"))
+    .0
+    .build()
+}
+
+fn set_policy(id: &str) -> Operation {
+    Op::new("control", id, "Replaces the whole policy; connections and the endpoints' records stay")
+        .body(reference::<Policy>(), Required::True)
+        .answers("200", json_of::<Policy>("It is in force"))
+        .problem("400", "Not understood or out of range: names member, value and limit")
+        .problem("413", "The body is too long")
+        .guarded()
+        .0
+        .build()
+}
+
+fn downstream() -> Operation {
+    let any = ObjectBuilder::new().schema_type(Type::Object);
+    Op::new("control", "downstream", "The pool, the endpoints and their states, and what happened to them lately")
+        .answers("200", content("Gauges, endpoints, events", JSON, any))
+        .0
+        .build()
+}
+
+fn order() -> Operation {
+    let any = ObjectBuilder::new().schema_type(Type::Object);
+    Op::new("control", "downstream-post", "Ejects or returns an endpoint by hand")
+        .body(reference::<Order>(), Required::True)
+        .answers("200", content("It is done", JSON, any))
+        .problem("400", "Not understood")
+        .problem("404", "No such endpoint")
+        .problem("409", "It is so already")
         .guarded()
         .0
         .build()
