@@ -57,6 +57,13 @@ pub enum AimError {
     Name(String),
 }
 
+impl AimError {
+    /// Another day it may be found.
+    pub fn is_of_the_network(&self) -> bool {
+        matches!(self, AimError::Dns { .. })
+    }
+}
+
 impl Aim {
     /// Checks what was asked for, without looking the name up.
     ///
@@ -73,6 +80,12 @@ impl Aim {
         url.host().map(|_| ()).ok_or(AimError::NoHost)
     }
 
+    /// # Errors
+    /// If the header is not the caller's to set.
+    pub fn check_header(name: &HeaderName) -> Result<(), AimError> {
+        if OURS.contains(name) { Err(AimError::Framing(name.clone())) } else { Ok(()) }
+    }
+
     /// Looks the name up, once for the whole load. `tls` is used where the URL asks for it.
     ///
     /// # Errors
@@ -84,9 +97,7 @@ impl Aim {
         tls: Option<Arc<ClientConfig>>,
     ) -> Result<Aim, AimError> {
         Aim::check(url)?;
-        if let Some((name, _)) = headers.iter().find(|(name, _)| OURS.contains(name)) {
-            return Err(AimError::Framing(name.clone()));
-        }
+        headers.iter().try_for_each(|(name, _)| Aim::check_header(name))?;
         let port = url.port_or_known_default().unwrap_or(80);
         let addresses = match url.host() {
             Some(Host::Ipv4(address)) => vec![SocketAddr::from((address, port))],

@@ -13,6 +13,7 @@ mod outcome;
 mod plan;
 mod run;
 mod spread;
+pub mod stress;
 mod summary;
 mod tally;
 mod worker;

@@ -86,7 +86,11 @@ pub fn start(plan: Plan, aim: Aim, options: Options) -> Result<Run, StartError> 
     for number in 0..threads {
         let (shared, tell) = (Arc::clone(&shared), tell.clone());
         let named = thread::Builder::new().name(format!("load-{number}"));
-        named.spawn(move || tell.send(work(shared, number, threads))).map_err(StartError::Thread)?;
+        let work = move || {
+            // Whoever started it may be gone.
+            let _ = tell.send(work(shared, number, threads));
+        };
+        named.spawn(work).map_err(StartError::Thread)?;
     }
     Ok(Run { shared, done, parts: Vec::new() })
 }

@@ -27,13 +27,17 @@ pub(super) struct Exchange {
     pub(super) due: Duration,
     pub(super) sent: Duration,
     pub(super) ended: Duration,
-    /// Until the connection was open; `None` on a connection that was open already.
+    /// There was a connection to ask on.
+    pub(super) opened: bool,
+    /// Until the connection was open, or could not be; `None` on a connection that was open already.
     pub(super) connect: Option<Duration>,
     /// From the last byte of the request to the first of the answer, if one came.
     pub(super) waiting: Option<Duration>,
     pub(super) verdict: Verdict,
     pub(super) status: Option<u16>,
     pub(super) flag: Option<Flag>,
+    /// The connection can be used again.
+    pub(super) kept: bool,
     /// Bytes of the body, and of all that came.
     pub(super) body: u64,
     pub(super) received: u64,
@@ -62,7 +66,8 @@ pub(super) struct Tally {
     pub(super) length: Option<u64>,
     pub(super) other_lengths: u64,
     pub(super) opened: u64,
-    pub(super) reused: u64,
+    /// Answers after which the connection could be used again.
+    pub(super) kept: u64,
     pub(super) server: Option<String>,
     pub(super) samples: Vec<Sample>,
 }
@@ -87,7 +92,7 @@ impl Tally {
             length: None,
             other_lengths: 0,
             opened: 0,
-            reused: 0,
+            kept: 0,
             server: None,
             samples: Vec::new(),
         }
@@ -124,12 +129,14 @@ impl Tally {
     fn add_transfer(&mut self, exchange: &Exchange) {
         self.received += exchange.received;
         self.bodies += exchange.body;
-        match exchange.connect {
-            Some(connect) => self.connect.add(connect),
-            None => self.reused += 1,
+        self.kept += u64::from(exchange.kept);
+        if let Some(connect) = exchange.connect.filter(|_| exchange.opened) {
+            self.connect.add(connect);
         }
-        let connect = exchange.connect.unwrap_or_default();
-        self.processing.add((exchange.ended - exchange.sent).saturating_sub(connect));
+        if exchange.opened {
+            let connect = exchange.connect.unwrap_or_default();
+            self.processing.add((exchange.ended - exchange.sent).saturating_sub(connect));
+        }
         if let Some(waiting) = exchange.waiting {
             self.waiting.add(waiting);
         }
@@ -165,7 +172,7 @@ impl Tally {
         self.other_lengths += other.other_lengths;
         self.length = self.length.or(other.length);
         self.opened += other.opened;
-        self.reused += other.reused;
+        self.kept += other.kept;
         self.server = self.server.take().or(other.server);
         self.samples.extend(other.samples);
     }
@@ -208,11 +215,13 @@ mod tests {
             due: Duration::from_millis(ended_ms - 10),
             sent: Duration::from_millis(ended_ms - 9),
             ended: Duration::from_millis(ended_ms),
+            opened: true,
             connect: Some(Duration::from_millis(2)),
             waiting: Some(Duration::from_millis(5)),
             verdict,
             status: Some(200),
             flag: Flag::read(b"UO"),
+            kept: true,
             body: 86,
             received: 200,
         }

@@ -110,24 +110,27 @@ impl Worker {
             Err(reason) => (None, Verdict::Failed(Cause::Broken(reason)), Reply::default()),
         };
         let ended = Instant::now();
+        let kept = reply.keeps && self.shared.options.keep_alive;
         self.count(verdict);
         let open = sent + connect.unwrap_or_default();
         self.tally.borrow_mut().add(&Exchange {
             due: self.since_start(due.unwrap_or(sent)),
             sent: self.since_start(sent),
             ended: self.since_start(ended),
+            opened: connection.is_some(),
             connect,
             waiting: reply.first_byte.map(|first| first.saturating_duration_since(open)),
             verdict,
             status: reply.status,
             flag: reply.flag,
+            kept,
             body: reply.body,
             received: connection.as_ref().map_or(0, |connection| connection.received),
         });
         if let Some(server) = reply.server {
             self.tally.borrow_mut().server.get_or_insert(server);
         }
-        connection.filter(|_| reply.keeps && self.shared.options.keep_alive)
+        connection.filter(|_| kept)
     }
 
     fn count(&self, verdict: Verdict) {
