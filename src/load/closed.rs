@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use super::connection::Connection;
+use super::outcome::{Cause, Verdict};
 use super::worker::Worker;
+use crate::wire::Reason;
 
 /// After a connection that could not be had, so that a target that is gone is not asked a million times a second.
 const BREATH: Duration = Duration::from_millis(1);
@@ -20,13 +23,14 @@ pub(super) async fn run(worker: &Worker, requests: u64, connections: usize) {
 }
 
 async fn one(worker: Worker, requests: u64) {
-    let mut connection = None;
-    let mut refused = 0;
+    let mut connection: Option<Connection> = None;
+    let mut refused = false;
     while worker.shared.taken.fetch_add(1, Relaxed) < requests {
-        let ended = worker.counters().ko.load(Relaxed);
-        connection = worker.request(connection.take(), None).await;
-        refused = if worker.counters().ko.load(Relaxed) > ended { refused + 1 } else { 0 };
-        if refused > 1 {
+        let (verdict, kept) = worker.request(connection.take().filter(Connection::is_open), None).await;
+        connection = kept;
+        let before = refused;
+        refused = matches!(verdict, Verdict::Failed(Cause::Broken(Reason::Refused | Reason::Overflow)));
+        if refused && before {
             tokio::time::sleep(BREATH).await;
         }
     }

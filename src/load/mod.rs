@@ -5,6 +5,7 @@
 
 mod aim;
 mod answer;
+pub mod charts;
 mod clock;
 mod closed;
 mod connection;

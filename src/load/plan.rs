@@ -36,6 +36,14 @@ impl Plan {
         }
     }
 
+    /// Requests a second once the ramp is over; a closed loop has no rate of its own.
+    pub fn rate(&self) -> f64 {
+        match *self {
+            Plan::Closed { .. } => 0.0,
+            Plan::Open { rate, .. } => rate,
+        }
+    }
+
     /// When each request of an open loop is due, from the start; nothing of a closed one.
     pub fn schedule(&self) -> Schedule {
         match *self {

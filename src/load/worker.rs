@@ -13,6 +13,7 @@ use super::connection::{Ask, Connection, Reply};
 use super::outcome::{Cause, Verdict};
 use super::tally::{Exchange, Tally};
 use super::{Options, Plan};
+use crate::wire::Reason;
 
 /// The same for all workers of a load.
 pub(super) struct Shared {
@@ -78,9 +79,19 @@ impl Worker {
         moment.saturating_duration_since(self.shared.start)
     }
 
-    /// One request, on `connection` or a new one; gives the connection back if it can be used again.
+    pub(super) async fn open(&self, until: Instant) -> Result<Connection, Reason> {
+        let opened = Connection::open(&self.shared.aim, until).await;
+        self.tally.borrow_mut().opened += u64::from(opened.is_ok());
+        opened
+    }
+
+    /// One request, on `connection` or a new one; gives back how it ended, and the connection if it can be used again.
     /// `due` is when an open loop wanted it to go.
-    pub(super) async fn request(&self, connection: Option<Connection>, due: Option<Instant>) -> Option<Connection> {
+    pub(super) async fn request(
+        &self,
+        connection: Option<Connection>,
+        due: Option<Instant>,
+    ) -> (Verdict, Option<Connection>) {
         let sent = Instant::now();
         let counters = self.counters();
         counters.sent.fetch_add(1, Relaxed);
@@ -92,8 +103,7 @@ impl Worker {
         let (opened, connect) = match connection {
             Some(connection) => (Ok(connection), None),
             None => {
-                let opened = Connection::open(&self.shared.aim, until).await;
-                self.tally.borrow_mut().opened += u64::from(opened.is_ok());
+                let opened = self.open(until).await;
                 (opened, Some(sent.elapsed()))
             }
         };
@@ -130,7 +140,7 @@ impl Worker {
         if let Some(server) = reply.server {
             self.tally.borrow_mut().server.get_or_insert(server);
         }
-        connection.filter(|_| kept)
+        (verdict, connection.filter(|_| kept))
     }
 
     fn count(&self, verdict: Verdict) {

@@ -75,7 +75,11 @@ pub fn run(settings: &Settings, warnings: &[String]) -> ExitCode {
 async fn stress(settings: &Settings, warnings: &[String]) -> Result<u8, StressError> {
     let mut signals = Signals::listen()?;
     let plan = settings.plan().map_err(StressError::Use)?;
-    allow_sockets(settings.sockets(&plan))?;
+    let (most, (flag, asked)) = (most_connections()?, settings.asked_connections(&plan));
+    if asked > most {
+        let limit = "what the limit of open files leaves (ulimit -n)";
+        return Err(StressError::Use(format!("{flag} {asked}: must be from 1 to {most}, {limit}")));
+    }
     let (csv, html) = (create(settings.csv.as_deref())?, create(settings.html.as_deref())?);
     for warning in warnings {
         let _ = writeln!(io::stderr(), "warning: {warning}");
@@ -84,7 +88,7 @@ async fn stress(settings: &Settings, warnings: &[String]) -> Result<u8, StressEr
         aim = find(settings) => aim?,
         signal = signals.next() => return Ok(signal.code()),
     };
-    let mut run = start(plan, aim.clone(), settings.options())?;
+    let mut run = start(plan, aim.clone(), settings.options(most))?;
     let bar = Bar::new(&plan, &aim);
     let (results, stopped) = follow(&mut run, &bar, &mut signals).await;
     bar.clear();
@@ -140,24 +144,16 @@ async fn find(settings: &Settings) -> Result<Aim, StressError> {
     found.map_err(|error| StressError::Aim { shown: redacted(settings.url.as_str()), error })
 }
 
-/// Lets this process have `sockets` open at a time, or says that it may not.
-fn allow_sockets(sockets: usize) -> Result<(), StressError> {
+/// How many connections this process may have at a time, its limit of open files raised as far as it may be.
+fn most_connections() -> anyhow::Result<usize> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
-    let wanted = sockets as u64 + OTHER_FILES;
-    if limit.current.is_none_or(|current| current >= wanted) {
-        return Ok(());
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")?;
     }
-    if let Some(most) = limit.maximum.filter(|most| *most < wanted) {
-        let fits = most.saturating_sub(OTHER_FILES);
-        let flags = "-c or --max-in-flight";
-        return Err(StressError::Use(format!(
-            "{sockets} connections ({flags}): this process may have {fits} at a time (ulimit -n {most})"
-        )));
-    }
-    limit.current = Some(wanted);
-    setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")?;
-    Ok(())
+    let files = limit.maximum.unwrap_or(u64::MAX);
+    Ok(usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX).max(1))
 }
 
 type Output<'a> = Option<(File, &'a Path)>;

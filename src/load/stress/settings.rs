@@ -14,6 +14,7 @@ use crate::units::{Span, count, span};
 
 const DEFAULT_REQUESTS: usize = 10_000;
 const DEFAULT_CONNECTIONS: usize = 4;
+const DEFAULT_IN_FLIGHT: usize = 4096;
 const DEFAULT_DURATION: Span = Span::secs(10);
 /// More connections to one address than this have no port left on this side.
 const MOST_CONNECTIONS: usize = 28_000;
@@ -45,9 +46,10 @@ pub struct Settings {
     /// Open loop: leave out the requests that have no answer when the duration is over, as Gatling does
     #[arg(long)]
     pub cut_off: bool,
-    /// Open loop: how many requests may be unanswered at a time; further ones wait, which is told
-    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = count(1, MOST_CONNECTIONS))]
-    pub max_in_flight: usize,
+    /// Open loop: how many requests may be unanswered at a time; further ones wait, which is told [default: 4096, or what
+    /// the limit of open files allows]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count(1, MOST_CONNECTIONS))]
+    pub max_in_flight: Option<usize>,
     /// A request that takes longer has failed
     #[arg(long, default_value_t = Span::secs(30), value_name = "DURATION", value_parser = span(Span::millis(1), Span::secs(3600)))]
     pub timeout: Span,
@@ -111,13 +113,14 @@ impl Settings {
         Ok(Plan::Open { rate, ramp: *self.ramp.unwrap_or_default(), hold })
     }
 
-    pub(super) fn options(&self) -> Options {
+    /// `most`: connections that this process may have.
+    pub(super) fn options(&self, most: usize) -> Options {
         Options {
             keep_alive: self.keep_alive,
             time_out: *self.timeout,
             speed: 1.0,
             cut_off: self.cut_off,
-            max_in_flight: self.max_in_flight,
+            max_in_flight: self.max_in_flight.unwrap_or(DEFAULT_IN_FLIGHT.min(most)),
             threads: self.threads,
             samples: false,
         }
@@ -131,11 +134,11 @@ impl Settings {
         self.header.iter().map(|Header(name, value)| (name.clone(), value.clone())).collect()
     }
 
-    /// Sockets that may be open at a time.
-    pub(super) fn sockets(&self, plan: &Plan) -> usize {
+    /// The flag that asks for connections, and how many.
+    pub(super) fn asked_connections(&self, plan: &Plan) -> (&'static str, usize) {
         match *plan {
-            Plan::Closed { connections, .. } => connections,
-            Plan::Open { .. } => self.max_in_flight,
+            Plan::Closed { connections, .. } => ("-c", connections),
+            Plan::Open { .. } => ("--max-in-flight", self.max_in_flight.unwrap_or(1)),
         }
     }
 }

@@ -58,3 +58,22 @@ fn what_is_no_url_is_refused_by_name() {
         assert!(!ended.stderr.contains("s3cret"), "{ended:?}");
     }
 }
+
+#[test]
+fn more_connections_than_open_files_are_refused_and_by_default_there_are_fewer() {
+    let upstream = Upstream::leaf();
+    let limited = |flags: &str| {
+        let mut command = std::process::Command::new("prlimit");
+        command.args(["--nofile=100", env!("CARGO_BIN_EXE_rest-cascade"), "stress"]);
+        let path = std::env::var("PATH").unwrap_or_default();
+        crate::support::Start::by(command).env("PATH", path).flags(flags).arg(upstream.uri()).run()
+    };
+    for (flags, begin) in
+        [("-n 50 -c 50", "error: -c 50:"), ("--rate 1 --max-in-flight 50", "error: --max-in-flight 50:")]
+    {
+        let ended = limited(flags);
+        assert_eq!((ended.code, ended.stderr.lines().count()), (Some(2), 1), "{ended:?}");
+        assert!(ended.stderr.starts_with(begin) && ended.stderr.contains("1 to 36"), "{ended:?}");
+    }
+    assert_eq!(limited("--rate 10 --duration 200ms").code, Some(0));
+}
