@@ -47,7 +47,7 @@ impl Bars {
                 .label_style((FONT, TEXT))
                 .x_desc(&self.of)
                 .y_desc(&self.counts)
-                .x_labels(self.bars.len().clamp(1, 12))
+                .x_labels((self.bars.len() + 1).min(13))
                 .x_label_formatter(&label)
                 .y_label_formatter(&|count| format!("{count:.0}"))
                 .draw()?;

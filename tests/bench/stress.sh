@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `stress` beside wrk and ab against one nginx that answers from memory, interleaved in one run: requests a second as
-# ratios; then how late an open loop is at half of what the closed one reached. About a minute.
-# RUNS=5 and SECONDS_EACH=2 can be set.
+# ratios; then how late an open loop is at half of what the closed one reached. Two minutes.
+# RUNS=5 and SECONDS_EACH=2 can be set. The longest latency of wrk tells how long this machine stops everything at times.
 . "$(dirname "$0")/common.sh"
 command -v jq >/dev/null || { echo "needs jq" >&2; exit 1; }
 runs=${RUNS:-5} each=${SECONDS_EACH:-2}
@@ -38,11 +38,12 @@ for ((run = 0; run < runs; run++)); do
 done
 echo "   ours $(median 1 <"$scratch/rates"), ab $(median 2 <"$scratch/rates"), ratio $(median 3 <"$scratch/rates")"
 
+echo "== what this machine does to wrk: $(wrk -t1 -c32 -d"${each}s" --latency "$url" | awk '/^    Latency / { print "max " $4 } $1 == "99%" { print "p99 " $2 }' | paste -sd' ')"
 echo "== open loop at half of the most ($half/s), how much later than due requests went, ms, median of $runs"
 for flags in "-k --rate $half" "--rate $((half / 10))"; do
     for ((run = 0; run < runs; run++)); do
         # shellcheck disable=SC2086
-        figures $flags --duration "${each}s" '[.lateness_ms.p50, .lateness_ms.p99, .lateness_ms.max, .ko + .unsent] | join(" ")'
+        figures $flags --duration "$((each * 2))s" '[.lateness_ms.p50, .lateness_ms.p99, .lateness_ms.max, .ko + .unsent] | join(" ")'
     done >"$scratch/late"
     echo "   $flags: p50 $(median 1 <"$scratch/late"), p99 $(median 2 <"$scratch/late"), max $(median 3 <"$scratch/late"), failed or unsent $(median 4 <"$scratch/late")"
 done
