@@ -7,7 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::secret::redacted;
 use crate::settings::{Environment, SECRETS, Settings};
-use crate::{health, up};
+use crate::{health, load, up};
 
 /// Chain it, load it, break it, and watch what time-outs, pools, breakers and probes do.
 ///
@@ -26,6 +26,8 @@ pub enum Command {
     Serve(Settings),
     /// A cascade on this machine: N nodes as child processes, chained
     Up(up::Settings),
+    /// Load: a closed loop as ab's, or an open one as Gatling's; complete, partial and failed answers counted apart
+    Stress(Box<load::stress::Settings>),
     /// Exit 0 if a node's probe answers 200, else 1: for HEALTHCHECK and exec probes in an image without a shell
     Healthcheck(health::ask::Settings),
 }

@@ -9,6 +9,7 @@
 //! | [`settings`] | one node's settings, and the environment |
 //! | [`up`] | a cascade on this machine |
 //! | [`cluster`] | child processes of this binary |
+//! | [`load`] | sends requests, and tells what became of them |
 //! | [`server`] | accept loop, limits, drain |
 //! | [`web`] | the way in: routes, layers, errors |
 //! | [`downstream`] | the way out: one call to the next node |
@@ -17,16 +18,19 @@
 //! | [`telemetry`] | log lines and metrics |
 //! | [`manifest`] | files of Kubernetes and Istio as data |
 //! | [`wire`] | all that crosses the network |
+//! | [`chart`] | charts as SVG, and the page around them |
 //! | [`signals`] | what asks a process to stop |
 //! | [`tls`] | whom a client trusts |
 //! | [`secret`] | keeps passwords out of messages |
 //! | [`units`] | durations as people write them |
 
+pub mod chart;
 pub mod cli;
 pub mod cluster;
 pub mod downstream;
 pub mod fault;
 pub mod health;
+pub mod load;
 pub mod manifest;
 pub mod secret;
 pub mod serve;

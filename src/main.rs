@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use rest_cascade::cli::{self, Command};
 use rest_cascade::settings::Environment;
-use rest_cascade::{health, serve, up};
+use rest_cascade::{health, load, serve, up};
 
 /// The system's allocator costs a sixth of a forwarded request, and musl's far more.
 #[global_allocator]
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
     match command {
         Command::Serve(settings) => serve::run(settings, &warnings),
         Command::Up(settings) => up::run(settings, &warnings),
+        Command::Stress(settings) => load::stress::run(&settings, &warnings),
         Command::Healthcheck(settings) => health::ask::run(&settings),
     }
 }

@@ -48,7 +48,7 @@ const OTHER_NAMES: [(&str, &[&str]); 3] =
 const INJECTED: [&str; 2] = ["tcp://", "udp://"];
 
 /// Flags whose whole value is a secret.
-pub const SECRETS: [&str; 1] = ["control-token"];
+pub const SECRETS: [&str; 2] = ["control-token", "header"];
 
 const PREFIX: &str = "REST_CASCADE_";
 

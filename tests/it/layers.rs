@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every room and what it may use, from the top down: an arrow to a room further up would be a cycle.
-const ARROWS: [(&str, &[&str]); 25] = [
+const ARROWS: [(&str, &[&str]); 26] = [
     ("main", &["cli", "settings", "serve", "up", "stub", "lab", "load", "doctor", "health"]),
     ("cli", &["settings", "up", "stub", "lab", "load", "doctor", "downstream", "health", "secret", "units"]),
     (
@@ -26,14 +26,17 @@ const ARROWS: [(&str, &[&str]); 25] = [
         ],
     ),
     ("settings", &["server", "web", "downstream", "fault", "health", "secret", "telemetry", "units"]),
-    ("lab", &["ui", "stub", "kubelet", "cluster", "load", "manifest", "telemetry", "wire", "signals", "units"]),
+    (
+        "lab",
+        &["ui", "stub", "kubelet", "cluster", "load", "chart", "manifest", "telemetry", "wire", "signals", "units"],
+    ),
     ("up", &["ui", "cluster", "telemetry", "wire", "signals", "units"]),
     ("ui", &[]),
     ("stub", &["server", "telemetry", "wire", "signals", "units"]),
     ("kubelet", &["cluster", "manifest", "telemetry", "wire", "units"]),
     ("doctor", &["manifest", "telemetry", "units"]),
     ("cluster", &["telemetry", "wire", "units", "tls"]),
-    ("load", &["telemetry", "wire", "signals", "units"]),
+    ("load", &["chart", "wire", "signals", "secret", "units", "tls"]),
     ("server", &["fault", "telemetry", "wire", "units"]),
     ("web", &["ui", "downstream", "manifest", "fault", "health", "telemetry", "wire", "units"]),
     ("downstream", &["manifest", "telemetry", "wire", "secret", "units", "tls"]),
@@ -43,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ("manifest", &["wire", "units"]),
     ("wire", &["units"]),
     ("secret", &[]),
+    ("chart", &[]),
     ("signals", &[]),
     ("tls", &[]),
     ("units", &[]),

@@ -20,6 +20,7 @@ mod openapi;
 mod probes;
 mod reasons;
 mod settings;
+mod stress;
 mod support;
 mod tls;
 mod tools;

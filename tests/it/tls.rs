@@ -128,3 +128,19 @@ fn a_handshake_that_never_ends_is_bounded_by_the_connect_time_out() {
     assert!(took.as_millis() >= 380 && took.as_secs() < 5, "{took:?}");
     silent.until_nobody_is_there();
 }
+
+#[test]
+fn a_load_trusts_whom_it_is_told_to() {
+    let authority = Authority::new();
+    let upstream = secure(authority.server(&["127.0.0.1"], |_| {}));
+    let url = upstream.uri().replace("http:", "https:");
+    let load = |authority: &Authority, flags: &str| {
+        let start = Start::node().flags("stress -n 20 -c 2").flags(flags).arg(&url);
+        start.arg("--ca").arg(authority.file.path()).run()
+    };
+    let ended = load(&authority, "-k");
+    assert_eq!((ended.code, upstream.connections()), (Some(0), 2), "{ended:?}");
+    assert!(ended.stdout.contains("Complete cascades:      20\n"), "{ended:?}");
+    let ended = load(&Authority::new(), "");
+    assert!(ended.code == Some(1) && ended.stdout.contains("(tls: 20)"), "{ended:?}");
+}
