@@ -7,7 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::secret::redacted;
 use crate::settings::{Environment, SECRETS, Settings};
-use crate::{health, load, up};
+use crate::{health, load, stub, up};
 
 /// Chain it, load it, break it, and watch what time-outs, pools, breakers and probes do.
 ///
@@ -28,6 +28,8 @@ pub enum Command {
     Up(up::Settings),
     /// Load: a closed loop as ab's, or an open one as Gatling's; complete, partial and failed answers counted apart
     Stress(Box<load::stress::Settings>),
+    /// A stand-in for WireMock: its JSON mappings, its worker threads, its faults
+    Stub(Box<stub::Settings>),
     /// Exit 0 if a node's probe answers 200, else 1: for HEALTHCHECK and exec probes in an image without a shell
     Healthcheck(health::ask::Settings),
 }

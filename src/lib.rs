@@ -7,6 +7,7 @@
 //! | [`cli`] | the command line |
 //! | [`serve`] | one node: puts the parts together, runs and drains them |
 //! | [`settings`] | one node's settings, and the environment |
+//! | [`stub`] | stands in for WireMock |
 //! | [`up`] | a cascade on this machine |
 //! | [`cluster`] | child processes of this binary |
 //! | [`load`] | sends requests, and tells what became of them |
@@ -37,6 +38,7 @@ pub mod serve;
 pub mod server;
 pub mod settings;
 pub mod signals;
+pub mod stub;
 pub mod telemetry;
 pub mod tls;
 pub mod units;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use rest_cascade::cli::{self, Command};
 use rest_cascade::settings::Environment;
-use rest_cascade::{health, load, serve, up};
+use rest_cascade::{health, load, serve, stub, up};
 
 /// The system's allocator costs a sixth of a forwarded request, and musl's far more.
 #[global_allocator]
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Command::Serve(settings) => serve::run(settings, &warnings),
         Command::Up(settings) => up::run(settings, &warnings),
         Command::Stress(settings) => load::stress::run(&settings, &warnings),
+        Command::Stub(settings) => stub::run(*settings, &warnings),
         Command::Healthcheck(settings) => health::ask::run(&settings),
     }
 }

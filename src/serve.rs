@@ -1,7 +1,6 @@
 //! One node: puts its parts together, runs them on the workers, and stops them in order.
 
-use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -9,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use http::{Request, Response};
 use hyper::body::Incoming;
-use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tracing::{error, info, warn};
@@ -20,7 +18,7 @@ use crate::health::{CheckError, Health, Spec};
 use crate::secret::redacted;
 use crate::server::{self, BindError, Body, Listeners, Server};
 use crate::settings::Settings;
-use crate::signals::{Signals, Stop};
+use crate::signals::{self, Signals, Stop};
 use crate::telemetry::{self, AccessLog, Metrics};
 use crate::web::{self, Door, Node, Parts, Site};
 
@@ -47,17 +45,6 @@ impl StartError {
     }
 }
 
-/// The line on stdout by which whoever started the node learns where it is.
-#[derive(Debug, Serialize)]
-struct Announcement<'a> {
-    listening: String,
-    name: &'a str,
-    port: u16,
-    pid: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    control: Option<String>,
-}
-
 /// The subcommand: runs a node until a signal stops it.
 pub fn run(settings: Settings, warnings: &[String]) -> ExitCode {
     let started = worker_runtime().and_then(|runtime| {
@@ -70,7 +57,7 @@ pub fn run(settings: Settings, warnings: &[String]) -> ExitCode {
         Err(error) => return refuse(&error.into()),
     };
     if let Some(parent) = settings.parent
-        && let Err(error) = end_with(parent)
+        && let Err(error) = signals::end_with(parent)
     {
         return refuse(&error.into());
     }
@@ -99,16 +86,6 @@ fn refuse(error: &StartError) -> ExitCode {
 
 fn worker_runtime() -> Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("no runtime")
-}
-
-/// Has the kernel end this process when its parent ends, however that happens.
-fn end_with(parent: i32) -> Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-        .context("the end of the parent cannot be followed")?;
-    // It may have ended before we asked.
-    let now = rustix::process::getppid().map(rustix::process::Pid::as_raw_pid);
-    anyhow::ensure!(now == Some(parent), "the parent {parent} has ended");
-    Ok(())
 }
 
 async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartError> {
@@ -156,7 +133,8 @@ async fn serve(settings: Settings, mut signals: Signals) -> Result<u8, StartErro
             .context("a worker thread cannot be started")?;
     }
     let control_address = control.as_ref().map(TcpListener::local_addr).transpose();
-    announce(&parts, address, control_address.context("the control listener has no address")?)?;
+    let control_address = control_address.context("the control listener has no address")?;
+    server::announce(&parts.name, address, control_address)?;
     info!(name = parts.name, port, target = parts.downstream.shown(), "listening on port {port}");
 
     let worker = Worker { number: 1, parts: parts.clone(), server: server.clone(), control, door };
@@ -260,26 +238,6 @@ async fn stop_in_order(settings: &Settings, parts: &Parts, server: &Server, sign
             second.code()
         }
     }
-}
-
-fn announce(parts: &Parts, address: SocketAddr, control: Option<SocketAddr>) -> Result<()> {
-    let announcement = Announcement {
-        listening: uri(address),
-        name: &parts.name,
-        port: parts.port,
-        pid: std::process::id(),
-        control: control.map(uri),
-    };
-    let line = serde_json::to_string(&announcement).context("the announcement is not JSON")?;
-    // Nobody has to listen: a closed stdout is no reason not to serve.
-    let _ = writeln!(std::io::stdout(), "{line}");
-    Ok(())
-}
-
-/// By which a process of this machine reaches the address.
-fn uri(address: SocketAddr) -> String {
-    let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { address.ip() };
-    format!("http://{}", SocketAddr::new(ip, address.port()))
 }
 
 /// As configured, else the kernel's host name; never empty.

@@ -89,3 +89,16 @@ fn hangup_is_ignored() -> bool {
     // Signal 1 is the lowest bit.
     ignored.is_ok_and(|ignored| ignored & 1 == 1)
 }
+
+/// Has the kernel end this process when its parent ends, however that happens.
+///
+/// # Errors
+/// If the parent has ended already, or the kernel does not allow it.
+pub fn end_with(parent: i32) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .context("the end of the parent cannot be followed")?;
+    // It may have ended before we asked.
+    let now = rustix::process::getppid().map(rustix::process::Pid::as_raw_pid);
+    anyhow::ensure!(now == Some(parent), "the parent {parent} has ended");
+    Ok(())
+}

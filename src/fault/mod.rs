@@ -87,6 +87,8 @@ pub struct InForce {
 pub struct ToAbort {
     pub abort: Abort,
     pub carried_out: Count,
+    /// What is written before the end on HTTP/1, in place of what `abort` would write.
+    pub raw: Option<Vec<u8>>,
 }
 
 impl Faults {
@@ -202,7 +204,7 @@ impl InForce {
             applies: spec.only.as_deref().is_none_or(is_meant),
             set_at: SystemTime::now(),
             machine: Mutex::new(Machine::new(&spec, seed, Instant::now())),
-            seats: Seats::new(&spec),
+            seats: Seats::of(&spec),
             burners: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
             holding: Arc::clone(&node.holding),
             counts: Counts::default(),

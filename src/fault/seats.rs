@@ -51,11 +51,13 @@ impl Drop for Place {
 
 impl Seats {
     /// As many as `spec` asks for; `None` if it sets no limit.
-    pub(super) fn new(spec: &FaultSpec) -> Option<Seats> {
-        let workers = spec.workers?;
+    pub(super) fn of(spec: &FaultSpec) -> Option<Seats> {
+        Some(Seats::new(spec.workers?, spec.queue.unwrap_or(u64::MAX)))
+    }
+
+    pub fn new(workers: u64, queue: u64) -> Seats {
         let free = Semaphore::new(usize::try_from(workers).unwrap_or(Semaphore::MAX_PERMITS));
-        let queue = spec.queue.unwrap_or(u64::MAX);
-        Some(Seats { free: Arc::new(free), waiting: Arc::default(), workers, queue })
+        Seats { free: Arc::new(free), waiting: Arc::default(), workers, queue }
     }
 
     pub fn workers(&self) -> u64 {
@@ -107,8 +109,7 @@ mod tests {
     use super::*;
 
     fn seats(workers: u64, queue: u64) -> Seats {
-        let spec = FaultSpec { workers: Some(workers), queue: Some(queue), ..FaultSpec::default() };
-        Seats::new(&spec).expect("a limit")
+        Seats::new(workers, queue)
     }
 
     async fn turn(seats: &Seats) -> Turn {

@@ -1,5 +1,6 @@
 //! The server edge: an accept loop, limits on what a client may hold, and the drain. Knows no route.
 
+mod announce;
 mod listen;
 mod sabotage;
 mod slot;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub use announce::announce;
 pub use axum::body::Body;
 use clap::Args;
 use hyper::body::Incoming;
@@ -127,6 +129,11 @@ struct Shared {
 /// What answers the requests.
 pub trait Answers: Clone + Send + Sync + 'static {
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
+
+    /// The one that answers the requests of a new connection.
+    fn for_connection(&self) -> Self {
+        self.clone()
+    }
 }
 
 impl Server {
@@ -199,7 +206,7 @@ impl Server {
 
     async fn take_in(&self, stream: TcpStream, peer: SocketAddr, site: &impl Answers) {
         if let Some(place) = self.shared.place().await {
-            self.shared.connections.spawn(connection(self.clone(), stream, peer, site.clone(), place));
+            self.shared.connections.spawn(connection(self.clone(), stream, peer, site.for_connection(), place));
         }
     }
 

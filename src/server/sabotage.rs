@@ -68,7 +68,7 @@ impl Sabotage {
         version: Version,
         head_only: bool,
     ) -> Result<Response<Body>, BrokenOff> {
-        let ToAbort { abort, carried_out } = mark;
+        let ToAbort { abort, carried_out, raw } = mark;
         let (head, body) = response.into_parts();
         let body = axum::body::to_bytes(body, MAX_CUT).await.unwrap_or_default();
         if version == Version::HTTP_2 {
@@ -82,11 +82,12 @@ impl Sabotage {
                 Abort::Reset | Abort::Empty | Abort::Garbage => Err(BrokenOff),
             };
         }
-        let bytes = match abort {
+        let made = || match abort {
             Abort::Reset | Abort::Empty => Vec::new(),
             Abort::Garbage => garbage(),
             Abort::Truncate => truncated(&head, &body, version, head_only),
         };
+        let bytes = raw.unwrap_or_else(made);
         let plan = Plan { bytes, reset: abort == Abort::Reset, carried_out };
         *self.0.plan.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
         self.0.armed.store(true, Relaxed);

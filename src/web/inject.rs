@@ -168,7 +168,11 @@ impl Job {
             }
         };
         let mut response = self.refuse(Reason::Fault, status, "this node breaks off on request".to_owned());
-        response.extensions_mut().insert(ToAbort { abort, carried_out: self.faults.counts().aborted.clone() });
+        response.extensions_mut().insert(ToAbort {
+            abort,
+            carried_out: self.faults.counts().aborted.clone(),
+            raw: None,
+        });
         response
     }
 }

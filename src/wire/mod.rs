@@ -207,8 +207,6 @@ pub const ATTEMPT_COUNT: HeaderName = HeaderName::from_static("x-envoy-attempt-c
 pub const WRONG: HeaderName = HeaderName::from_static("x-rest-cascade-wrong");
 /// How many connections the leaky check holds open.
 pub const LEAKED: HeaderName = HeaderName::from_static("x-rest-cascade-leaked");
-/// Why the resilience layer answered itself, in the letters of Envoy's response flags: `UO`, `UH`.
-pub const RESILIENCE_FLAG: HeaderName = HeaderName::from_static("x-resilience-flag");
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Forwarded as they come: W3C trace context, baggage, and B3 in both its forms.

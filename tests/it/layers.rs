@@ -32,7 +32,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
     ),
     ("up", &["ui", "cluster", "telemetry", "wire", "signals", "units"]),
     ("ui", &[]),
-    ("stub", &["server", "telemetry", "wire", "signals", "units"]),
+    ("stub", &["server", "fault", "telemetry", "wire", "signals", "units"]),
     ("kubelet", &["cluster", "manifest", "telemetry", "wire", "units"]),
     ("doctor", &["manifest", "telemetry", "units"]),
     ("cluster", &["telemetry", "wire", "units", "tls"]),
