@@ -1,6 +1,8 @@
 //! All tests that run the built binary, as one binary.
 
+mod breaker;
 mod budget;
+mod bulkhead;
 mod cluster;
 mod connections;
 mod contract;
@@ -17,10 +19,13 @@ mod loops;
 mod names;
 mod observation;
 mod openapi;
+mod policy_files;
 mod probes;
 mod reasons;
+mod retries;
 mod settings;
 mod stress;
+mod stub;
 mod support;
 mod tls;
 mod tools;
