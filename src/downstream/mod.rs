@@ -6,6 +6,8 @@ mod connection;
 mod dial;
 mod endpoints;
 mod error;
+#[cfg(test)]
+mod experiments;
 mod hosts;
 mod policy;
 mod pool;
