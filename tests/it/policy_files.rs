@@ -149,7 +149,7 @@ fn a_file_that_is_wrong_stops_the_start_with_file_line_and_field() {
         (traffic("loadBalancer:\n    consistentHash: {}"), 3, &["consistentHash"]),
         (traffic("portLevelSettings: []"), 2, &["portLevelSettings"]),
         (two, 13, &["a second DestinationRule", "one next hop"]),
-        (hosts, 10, &["a second DestinationRule", "for two", "for one"]),
+        (hosts, 11, &["a second DestinationRule", "for two", "for one"]),
         ("http:\n- timeout: 1s\n- timeout: 2s\n".to_owned(), 2, &["2 routes"]),
         ("http:\n- timeout: 1s\n  retries:\n    attempts: 101\n".to_owned(), 4, &["attempts", "101"]),
         ("http:\n- retries:\n    retryOn: sometimes\n".to_owned(), 3, &["sometimes", "gateway-error"]),
