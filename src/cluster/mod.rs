@@ -2,8 +2,10 @@
 //! Knows a node by its flags, its announcement and its HTTP answers alone; prints nothing.
 
 mod cascade;
+mod chaos;
 mod keeper;
 mod lines;
+mod link;
 mod node;
 mod process;
 mod ready;
@@ -14,6 +16,8 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 
 pub use cascade::{Cascade, Plan};
+pub use chaos::{Chaos, Stroke, free_share};
+pub use link::{Link, Retransmission, Way};
 pub use node::{ActionError, Node};
 pub use process::{Launch, StartError};
 pub use state::{Action, Ending, State, Status};
