@@ -10,6 +10,8 @@ mod node;
 mod process;
 mod ready;
 mod state;
+mod storm;
+mod tiers;
 
 use std::sync::Arc;
 
@@ -21,6 +23,8 @@ pub use link::{Link, Retransmission, Way};
 pub use node::{ActionError, Node};
 pub use process::{Launch, StartError};
 pub use state::{Action, Ending, State, Status};
+pub use storm::{Harm, Host, Storm, Suffering};
+pub use tiers::{Tiers, TiersError, TiersPlan};
 
 /// Events that a slow reader may be behind; further ones are lost to it, and it is told how many.
 const EVENTS: usize = 1024;

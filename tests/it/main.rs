@@ -21,6 +21,7 @@ mod probes;
 mod reasons;
 mod settings;
 mod support;
+mod tiers;
 mod tls;
 mod tools;
 mod up;
