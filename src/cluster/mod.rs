@@ -2,21 +2,29 @@
 //! Knows a node by its flags, its announcement and its HTTP answers alone; prints nothing.
 
 mod cascade;
+mod chaos;
 mod keeper;
 mod lines;
+mod link;
 mod node;
 mod process;
 mod ready;
 mod state;
+mod storm;
+mod tiers;
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
 pub use cascade::{Cascade, Plan};
+pub use chaos::{Chaos, Stroke, free_share};
+pub use link::{Link, Retransmission, Way};
 pub use node::{ActionError, Node};
 pub use process::{Launch, StartError};
 pub use state::{Action, Ending, State, Status};
+pub use storm::{Harm, Host, Storm, Suffering};
+pub use tiers::{Tiers, TiersError, TiersPlan};
 
 /// Events that a slow reader may be behind; further ones are lost to it, and it is told how many.
 const EVENTS: usize = 1024;

@@ -27,6 +27,7 @@ mod settings;
 mod stress;
 mod stub;
 mod support;
+mod tiers;
 mod tls;
 mod tools;
 mod up;
