@@ -7,7 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::secret::redacted;
 use crate::settings::{Environment, SECRETS, Settings};
-use crate::{health, load, stub, up};
+use crate::{health, lab, load, stub, up};
 
 /// Chain it, load it, break it, and watch what time-outs, pools, breakers and probes do.
 ///
@@ -30,6 +30,8 @@ pub enum Command {
     Stress(Box<load::stress::Settings>),
     /// A stand-in for WireMock: its JSON mappings, its worker threads, its faults
     Stub(Box<stub::Settings>),
+    /// An article's experiment replayed on this machine, with its own figures beside ours
+    Lab(lab::Settings),
     /// Exit 0 if a node's probe answers 200, else 1: for HEALTHCHECK and exec probes in an image without a shell
     Healthcheck(health::ask::Settings),
 }

@@ -7,6 +7,7 @@
 //! | [`cli`] | the command line |
 //! | [`serve`] | one node: puts the parts together, runs and drains them |
 //! | [`settings`] | one node's settings, and the environment |
+//! | [`lab`] | the articles' experiments, replayed |
 //! | [`stub`] | stands in for WireMock |
 //! | [`up`] | a cascade on this machine |
 //! | [`cluster`] | child processes of this binary |
@@ -31,6 +32,7 @@ pub mod cluster;
 pub mod downstream;
 pub mod fault;
 pub mod health;
+pub mod lab;
 pub mod load;
 pub mod manifest;
 pub mod secret;

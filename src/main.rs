@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use rest_cascade::cli::{self, Command};
 use rest_cascade::settings::Environment;
-use rest_cascade::{health, load, serve, stub, up};
+use rest_cascade::{health, lab, load, serve, stub, up};
 
 /// The system's allocator costs a sixth of a forwarded request, and musl's far more.
 #[global_allocator]
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Up(settings) => up::run(settings, &warnings),
         Command::Stress(settings) => load::stress::run(&settings, &warnings),
         Command::Stub(settings) => stub::run(*settings, &warnings),
+        Command::Lab(settings) => lab::run(&settings, &warnings),
         Command::Healthcheck(settings) => health::ask::run(&settings),
     }
 }

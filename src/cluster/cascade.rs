@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{Action, Cluster, Launch, Node, StartError, State};
+use super::{Action, Cluster, Launch, Node, Role, StartError, State};
 
 /// A node must tell its address within this time.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -40,6 +40,7 @@ impl Plan {
         };
         Launch {
             program: self.program.clone(),
+            role: Role::Serve,
             name: format!("service-{}", index + 1),
             port,
             target,

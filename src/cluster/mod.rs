@@ -1,6 +1,7 @@
 //! Child processes of this binary: starts them, waits for their address, watches, pauses, kills and restarts them.
 //! Knows a node by its flags, its announcement and its HTTP answers alone; prints nothing.
 
+mod ask;
 mod cascade;
 mod chaos;
 mod keeper;
@@ -17,11 +18,12 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
+pub use ask::AskError;
 pub use cascade::{Cascade, Plan};
 pub use chaos::{Chaos, Stroke, free_share};
 pub use link::{Link, Retransmission, Way};
 pub use node::{ActionError, Node};
-pub use process::{Launch, StartError};
+pub use process::{Launch, Role, StartError};
 pub use state::{Action, Ending, State, Status};
 pub use storm::{Harm, Host, Storm, Suffering};
 pub use tiers::{Tiers, TiersError, TiersPlan};

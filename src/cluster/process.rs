@@ -20,6 +20,8 @@ use super::{Cluster, Ending, What};
 
 /// Its last words may follow its end by this much.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// What a stub answers also while all of its workers are busy.
+const GAUGES: &str = "/__admin/rest-cascade/workers";
 /// Lines of stderr that a failed start repeats.
 const WORDS: usize = 5;
 
@@ -36,17 +38,26 @@ const OWN_VARIABLES: [&str; 9] = [
     "REST_CASCADE_CONTROL_LISTEN",
 ];
 
+/// What a child process is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    #[default]
+    Serve,
+    Stub,
+}
+
 /// How a node is started.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// This binary.
     pub program: PathBuf,
+    pub role: Role,
     pub name: String,
     /// 0 takes a free one, and a restarted node takes that one again.
     pub port: u16,
     /// URL of the next node.
     pub target: Option<String>,
-    /// Further flags of `serve`.
+    /// Further flags of the role.
     pub flags: Vec<String>,
     /// Environment variables that it gets where the starter's environment has none of that name.
     pub variables: Vec<(String, String)>,
@@ -112,7 +123,11 @@ pub(super) enum Happening {
 impl Launch {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["serve", "--name", &self.name, "--port", &self.port.to_string()]);
+        let role = match self.role {
+            Role::Serve => "serve",
+            Role::Stub => "stub",
+        };
+        command.args([role, "--name", &self.name, "--port", &self.port.to_string()]);
         command.args(["--parent", &std::process::id().to_string()]);
         if let Some(target) = &self.target {
             command.args(["--target", target]);
@@ -146,7 +161,11 @@ impl Process {
         let mut said = Vec::new();
         let announced = announced(launch, &mut child, &mut out, &mut err, &mut said).await?;
         let pid = child.id().expect("not waited for to its end");
-        let watch = Watch::start(cluster.client.clone(), format!("{}/ready", announced.listening));
+        let path = match launch.role {
+            Role::Serve => "/ready",
+            Role::Stub => GAUGES,
+        };
+        let watch = Watch::start(cluster.client.clone(), format!("{}{path}", announced.listening));
         let said = tokio::spawn(pass_on(said, err, Arc::clone(name), cluster.clone()));
         // Nothing more is expected there, but a full pipe would block the node.
         tokio::spawn(async move { while out.next().await.is_some() {} });

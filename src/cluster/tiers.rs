@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use thiserror::Error;
 
 use super::link::{Link, Retransmission};
-use super::{Action, Cluster, Launch, Node, StartError};
+use super::{Action, Cluster, Launch, Node, Role, StartError};
 
 /// A node must tell its address within this time.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -83,6 +83,7 @@ impl TiersPlan {
     fn launch(&self, tier: usize, replica: usize, target: Option<String>) -> Launch {
         Launch {
             program: self.program.clone(),
+            role: Role::Serve,
             name: format!("service-{}-{}", tier + 1, replica + 1),
             port: 0,
             target,

@@ -26,6 +26,33 @@ pub struct Policy {
     pub pool: PoolRules,
 }
 
+impl Policy {
+    /// The same where time runs `speed` times as fast: all times are shorter, all counts and shares are the same.
+    pub fn scaled(mut self, speed: f64) -> Policy {
+        let scale = |span: &mut Span| span.0 = span.0.div_f64(speed);
+        let Policy { timeout, retries, connection_pool: ConnectionPool { tcp, http }, outlier_detection, .. } =
+            &mut self;
+        [
+            timeout,
+            &mut tcp.connect_timeout,
+            &mut tcp.idle_timeout,
+            &mut tcp.max_connection_duration,
+            &mut http.idle_timeout,
+        ]
+        .into_iter()
+        .flatten()
+        .for_each(scale);
+        if let Some(retries) = retries {
+            retries.per_try_timeout.iter_mut().for_each(scale);
+        }
+        if let Some(rules) = outlier_detection {
+            let OutlierDetection { interval, base_ejection_time, max_ejection_time, update_merge_window, .. } = rules;
+            [interval, base_ejection_time, max_ejection_time, update_merge_window].into_iter().for_each(scale);
+        }
+        self
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Retries {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rest_cascade::cluster::{Cluster, Launch, StartError, What};
+use rest_cascade::cluster::{Cluster, Launch, Role, StartError, What};
 use rustix::process::Signal;
 
 use crate::up_support::{PATIENCE, eventually, is_gone, send, within};
@@ -11,6 +11,7 @@ use crate::up_support::{PATIENCE, eventually, is_gone, send, within};
 fn launch(program: &str) -> Launch {
     Launch {
         program: PathBuf::from(program),
+        role: Role::Serve,
         name: "service-1".to_owned(),
         port: 0,
         target: None,

@@ -198,9 +198,14 @@ impl Detector {
         matches!(self.state, State::Ejected { until: Some(until), .. } if now >= until)
     }
 
+    /// All counters begin anew.
+    pub(super) fn forget(&mut self) {
+        (self.gateway, self.server, self.local) = (0, 0, 0);
+    }
+
     /// In use again, with all counters at zero: failures from before say nothing about what is now.
     pub(super) fn come_back(&mut self) {
-        (self.gateway, self.server, self.local) = (0, 0, 0);
+        self.forget();
         self.state = State::Healthy;
         self.looks = 0;
         self.has_returned = true;

@@ -106,6 +106,8 @@ impl Hosts {
         }
         self.next_look = rules.as_ref().map(|rules| now + *rules.interval);
         self.rules = rules;
+        // A count that is beyond a new threshold would never equal it.
+        self.hosts.iter_mut().for_each(|host| host.detector.forget());
         if self.rules.is_none() {
             // Nobody would look after those that are out.
             for host in self.hosts.iter_mut().filter(|host| host.detector.is_ejected_by_rule()) {
@@ -120,7 +122,8 @@ impl Hosts {
         self.rules.as_ref()
     }
 
-    /// The endpoints are these now. Those that stay keep their place and their record; who is gone counts no more.
+    /// The endpoints are these now. Those that stay keep their record; who is gone counts no more, and begins anew if
+    /// it comes back.
     pub(crate) fn set_members(&mut self, keys: &[Key], now: Instant) {
         if self.hosts.iter().map(|host| host.key).eq(keys.iter().copied()) {
             return;
@@ -137,7 +140,10 @@ impl Hosts {
                 passed: 0,
             }));
         }
+        // Not a change of who is well: that of the set itself opens no window.
+        let changed = self.changed;
         self.apply(now);
+        self.changed = changed;
     }
 
     /// The endpoint for one attempt; `tried` are those of this call that failed already.
@@ -330,7 +336,10 @@ impl Hosts {
     fn change(&mut self, now: Instant) {
         let window = self.rules.as_ref().map_or(Duration::ZERO, |rules| *rules.update_merge_window);
         match self.changed {
-            Some(changed) if now < changed + window => self.change_due = Some(changed + window),
+            // A whole window from the first change that waits: so a real one behaves.
+            Some(changed) if now < changed + window => {
+                self.change_due.get_or_insert(now + window);
+            }
             _ => self.apply(now),
         }
     }

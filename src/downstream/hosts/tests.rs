@@ -268,8 +268,8 @@ fn a_second_change_waits_until_the_merge_window_is_over() {
     lab.statuses(0, &[502]);
     lab.wait(Duration::from_millis(70));
     assert!(matches!(lab.at(1, Outcome::Status(502)), Some(What::Ejected { .. })), "decided at once");
-    assert_eq!(lab.used(2), [Ok(1); 2], "and used until the window is over");
-    lab.wait(Duration::from_millis(920));
+    assert_eq!(lab.used(2), [Ok(1); 2], "and used for a whole window from then on");
+    lab.wait(Duration::from_millis(990));
     assert_eq!(lab.used(1), [Ok(1)]);
     lab.wait(Duration::from_millis(10));
     assert_eq!(lab.used(1), [Err(NoHost::AllEjected)]);
@@ -379,4 +379,12 @@ fn turns_are_shared_by_all_who_ask_and_go_on_when_the_set_changes() {
     hosts.set_members(&[key(0), key(1), key(2)], now);
     let turns: Vec<usize> = (0..6).map(|_| hosts.pick(now, &[]).expect("a turn").key.0).collect();
     assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn a_threshold_that_is_lowered_below_the_count_still_ejects() {
+    let mut lab = Lab::new(1, rules(10, 0));
+    assert_eq!(lab.statuses(0, &[502; 5]), None);
+    lab.hosts.set_rules(Some(rules(3, 0)), Simple::RoundRobin, lab.now);
+    assert_eq!(lab.statuses(0, &[502; 5]), Some(3));
 }
