@@ -21,6 +21,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(5);
 /// After the load the stub is asked this late, and must answer in this time, in seconds of the article.
 const PROBE_S: f64 = 140.0;
 const RECOVERY_S: f64 = 300.0;
+/// How long a worker of a current WireMock stays with its connection, in ms of the article, as measured.
+const KEEP_ALIVE_WINDOW_MS: f64 = 20.0;
 /// How long a request of the load may take, in seconds of the article: longer than anything answers.
 const PATIENCE_S: u64 = 60;
 
@@ -137,7 +139,8 @@ async fn start(cluster: &Cluster, step: &Step, speed: f64, mappings: &Path) -> R
         let mut flags = vec!["--container-threads".to_owned(), "200".to_owned(), "--no-request-journal".to_owned()];
         flags.extend(["--mappings".to_owned(), directory.to_string_lossy().into_owned()]);
         if step.queue == Queue::KeepAliveFirst {
-            flags.extend(["--queue-order".to_owned(), "keep-alive-first".to_owned()]);
+            let window = format!("{}ms", (KEEP_ALIVE_WINDOW_MS / speed).max(1.0).round());
+            flags.extend(["--queue-order", "keep-alive-first", "--keep-alive-window", &window].map(str::to_owned));
         }
         stubs.push(cluster.start(launch(format!("stub-{number}"), Role::Stub, None, flags)).await?);
     }

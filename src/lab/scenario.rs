@@ -111,8 +111,8 @@ pub(super) fn bulkhead(queue: Queue, pool: Rule) -> Vec<Step> {
     };
     let drowned = match queue {
         Queue::Fifo => Accept { ok: [384, 408], timeouts: [5358, 5402] },
-        // A real WireMock 3.13.2 behind an Envoy of one worker: 3230 to 3289.
-        Queue::KeepAliveFirst => Accept { ok: [3180, 3330], timeouts: [0, 6275] },
+        // A real WireMock 3.13.2 behind an Envoy of one worker gave 3230 to 3289; within 5 % of that.
+        Queue::KeepAliveFirst => Accept { ok: [3070, 3450], timeouts: [2300, 2900] },
     };
     let second = match pool {
         Rule::Modern => POOLED,
@@ -121,8 +121,13 @@ pub(super) fn bulkhead(queue: Queue, pool: Rule) -> Vec<Step> {
     vec![
         Step {
             recovery: true,
-            model: Some(figures(5776, 396, 0, 5380, 0, [0; 8])),
-            envoy: Some(figures(5775, 394, 0, 5381, 0, [0, 10002, 10002, 10010, 10020, 10042, 9868, 590])),
+            model: (queue == Queue::Fifo).then_some(figures(5776, 396, 0, 5380, 0, [0; 8])),
+            envoy: Some(match queue {
+                Queue::Fifo => figures(5775, 394, 0, 5381, 0, [0, 10002, 10002, 10010, 10020, 10042, 9868, 590]),
+                Queue::KeepAliveFirst => {
+                    figures(5845, 3289, 0, 2556, 0, [0, 7006, 10001, 10002, 10004, 10020, 8315, 1487])
+                }
+            }),
             ..step(
                 "step-1",
                 "no limits",

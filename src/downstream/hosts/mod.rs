@@ -301,10 +301,10 @@ impl Hosts {
         self.settle(now);
         let mut events = Vec::new();
         let Some(rules) = self.rules.clone() else { return events };
-        if self.next_look.is_none_or(|due| now < due) {
-            return events;
-        }
-        self.next_look = Some(now + *rules.interval);
+        let Some(due) = self.next_look.filter(|due| now >= *due) else { return events };
+        // On a grid: a look that is late must not make all that follow later, and with them the returns.
+        let next = due + *rules.interval;
+        self.next_look = Some(if next > now { next } else { now + *rules.interval });
         for place in 0..self.hosts.len() {
             let detector = &mut self.hosts[place].detector;
             if !detector.is_ejected() {
