@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
+use tracing::warn;
 
 use super::connection::Connection;
 use super::endpoints::{Family, Known, Lookup};
@@ -100,7 +101,16 @@ impl Dialer {
             let known = known.borrow();
             members.extend(known.usable(family).map(|address| (place, SocketAddr::new(address, target.port))));
         }
-        self.hosts().set_members(&members, Instant::now());
+        let mut hosts = self.hosts();
+        hosts.set_members(&members, Instant::now());
+        if hosts.is_beyond_percentage() {
+            // istio#20135: the percentage is looked at when an endpoint is ejected, not when a good one leaves.
+            warn!(
+                "{} of {} endpoint(s) are ejected, more than maxEjectionPercent, as others have left the name",
+                hosts.ejected(),
+                hosts.len()
+            );
+        }
     }
 
     /// Whether the first lookup of every name is still under way; else what is known is all there is.

@@ -1,4 +1,4 @@
-//! The way out: one call to the next node. [`Downstream::attempt`] shows the order of all that happens to it.
+//! The way out: one call to the next node. `Downstream::attempt` shows the order of all that happens to it.
 
 mod answer;
 mod budget;

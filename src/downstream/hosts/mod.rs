@@ -44,8 +44,8 @@ pub(crate) enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pick {
     pub(crate) key: Key,
-    /// The attempt shows whether an ejected endpoint is well again.
-    pub(crate) probe: bool,
+    /// The attempt shows whether an ejected endpoint is well again: after its so many-th ejection.
+    pub(crate) probe: Option<u32>,
 }
 
 /// Why there is no endpoint.
@@ -156,7 +156,7 @@ impl Hosts {
             let host = &mut self.hosts[place];
             host.probes += 1;
             host.active += 1;
-            return Ok(Pick { key: host.key, probe: true });
+            return Ok(Pick { key: host.key, probe: Some(host.detector.ejections) });
         }
         let mut place = self.choose()?;
         for _ in 0..SELECTION_ATTEMPTS {
@@ -167,7 +167,7 @@ impl Hosts {
         }
         let host = &mut self.hosts[place];
         host.active += 1;
-        Ok(Pick { key: host.key, probe: false })
+        Ok(Pick { key: host.key, probe: None })
     }
 
     fn choose(&mut self) -> Result<usize, NoHost> {
@@ -221,8 +221,12 @@ impl Hosts {
         let place = self.hosts.iter().position(|host| host.key == pick.key)?;
         self.hosts[place].active = self.hosts[place].active.saturating_sub(1);
         let rules = self.rules.clone()?;
-        if pick.probe && self.hosts[place].detector.is_ejected() {
-            return self.probed(place, outcome, now, &rules);
+        if let Some(ejection) = pick.probe {
+            self.hosts[place].probes = self.hosts[place].probes.saturating_sub(1);
+            let detector = &self.hosts[place].detector;
+            // One that ends after the endpoint was brought back, or was ejected anew, decides nothing.
+            let decides = detector.is_ejected() && detector.ejections == ejection;
+            return decides.then(|| self.probed(place, outcome, now, &rules)).flatten();
         }
         let host = &mut self.hosts[place];
         let cause = host.detector.charge(outcome, &rules)?;
@@ -260,9 +264,8 @@ impl Hosts {
 
     fn probed(&mut self, place: usize, outcome: Outcome, now: Instant, rules: &OutlierDetection) -> Option<Event> {
         let host = &mut self.hosts[place];
-        host.probes = host.probes.saturating_sub(1);
-        if outcome == Outcome::Cancelled || !host.detector.may_return(now) {
-            // Whoever asked has gone, or another probe has decided meanwhile.
+        if outcome == Outcome::Cancelled {
+            // Whoever asked has gone.
             return None;
         }
         if outcome.is_failure() {
@@ -361,6 +364,12 @@ impl Hosts {
     #[cfg(test)]
     pub(crate) fn is_in_use(&self, key: Key) -> bool {
         self.hosts.iter().any(|host| host.key == key && host.in_use)
+    }
+
+    /// Whether more are ejected than the percentage allows, as others have left.
+    pub(crate) fn is_beyond_percentage(&self) -> bool {
+        let most = self.rules.as_ref().map_or(100, |rules| rules.max_ejection_percent as usize);
+        self.ejected() * 100 > most * self.hosts.len()
     }
 
     pub(crate) fn ejected(&self) -> usize {

@@ -37,7 +37,7 @@ impl Lab {
 
     /// An attempt at this endpoint, whoever's turn it is.
     fn at(&mut self, n: usize, outcome: Outcome) -> Option<What> {
-        let pick = Pick { key: key(n), probe: false };
+        let pick = Pick { key: key(n), probe: None };
         self.hosts.charge(pick, outcome, self.now).map(|event| event.what)
     }
 
@@ -300,7 +300,9 @@ fn members_keep_their_record_and_who_is_gone_no_longer_counts() {
     }
     assert_eq!(lab.used(2), [Ok(3); 2]);
     // istio#20135: the only good one leaves.
+    assert!(!lab.hosts.is_beyond_percentage());
     lab.hosts.set_members(&[key(0), key(1), key(2)], lab.now);
+    assert!(lab.hosts.is_beyond_percentage());
     assert_eq!(lab.hosts.ejected(), 3);
     lab.hosts.set_members(&[key(0), key(4)], lab.now);
     assert_eq!((lab.hosts.ejected(), lab.used(2)), (1, vec![Ok(4); 2]));
@@ -343,12 +345,14 @@ fn one_probe_shows_whether_an_endpoint_is_well_again() {
     // Its time is up, without a look.
     lab.wait(5 * SECOND);
     let probe = lab.hosts.pick(lab.now, &[]).expect("a probe");
-    assert!(probe.probe);
+    assert_eq!(probe.probe, Some(1));
     assert_eq!(lab.hosts.pick(lab.now, &[]), Err(NoHost::AllEjected), "one at a time, however many ask");
     // Its caller leaves: another one may try (resilience4j#935).
     assert_eq!(lab.hosts.charge(probe, Outcome::Cancelled, lab.now), None);
     let probe = lab.hosts.pick(lab.now, &[]).expect("another probe");
     let event = lab.hosts.charge(probe, Outcome::Status(503), lab.now).expect("ejected again");
+    // A second answer of the same probe's time says nothing about the new one.
+    assert_eq!(lab.hosts.charge(probe, Outcome::Status(200), lab.now), None);
     let again = What::Ejected { cause: Cause::FailedProbe, number: 2, lasts: Some(10 * SECOND) };
     assert_eq!(event.what, again);
     lab.wait(10 * SECOND);
