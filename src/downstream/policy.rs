@@ -252,10 +252,13 @@ impl Downstream {
         });
     }
 
-    /// Whether the circuit breaker is closed, open for some endpoints, or open for all. `None` without one.
+    /// Whether the circuit breaker is closed, open for some endpoints, or open for all. `None` without one, unless an
+    /// endpoint was ejected by hand.
     pub fn circuit(&self) -> Option<Circuit> {
         let hosts = self.shared.dialer.hosts();
-        hosts.rules()?;
+        if hosts.rules().is_none() && hosts.ejected() == 0 {
+            return None;
+        }
         Some(match (hosts.ejected(), hosts.len()) {
             (0, _) => Circuit::Closed,
             (ejected, all) if ejected < all => Circuit::Partly,

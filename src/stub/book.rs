@@ -403,6 +403,7 @@ mod tests {
             (json!({"request": {"urlPattern": "/(?=x)"}}), "look-around"),
             (json!({"request": {"headers": {"a": {}}}}), "request.headers.a"),
             (json!({"request": {"headers": {"a": {"equalTo": "x", "contains": "y"}}}}), "more than one thing"),
+            (json!({"response": {"headers": {"Content-Length": "100"}}}), "Content-Length is set by the stub"),
             (json!({"priority": 0}), "priority: 0"),
             (json!({"requiredScenarioState": "x"}), "no scenarioName"),
             (json!({"mappings": [{"request": {}}, {"x": 1}]}), "mappings[1]"),

@@ -379,6 +379,12 @@ fn answer(given: GivenAnswer, file: impl Fn(&str) -> Result<Bytes, String>) -> R
     }
     let mut headers = Vec::new();
     for (name, values) in given.headers {
+        // It would be a lie about the body that follows, and whoever reads it would wait for the rest.
+        if ["content-length", "transfer-encoding"].contains(&name.to_ascii_lowercase().as_str()) {
+            return refuse(format!(
+                "response.headers: {name} is set by the stub, from the body; faults break an answer"
+            ));
+        }
         let values = match values {
             OneOrMany::One(value) => vec![value],
             OneOrMany::Many(values) => values,

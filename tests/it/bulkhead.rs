@@ -142,6 +142,25 @@ fn a_limit_on_requests_refuses_at_once_and_never_queues() {
 }
 
 #[test]
+fn a_cap_that_is_lowered_under_load_holds_from_then_on() {
+    let upstream = slow(MS(50));
+    let node = following(&upstream.uri(), json!({}));
+    at_once(&node, 15);
+    assert_eq!(view(&node)["pool"]["connections"], 15);
+    let capped = json!({"connectionPool": {"tcp": {"maxConnections": 3}}}).to_string();
+    // Those that wait go at once, those that are busy after their answer.
+    let mut busy: Vec<_> = (0..10).map(|_| node.connect()).collect();
+    busy.iter_mut().for_each(|socket| socket.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n"));
+    eventually("ten are busy", || view(&node)["pool"]["active"] == 10 || view(&node)["pool"]["active"] == 0);
+    assert_eq!(put(&node, "/policy", &capped).status, 200);
+    assert!(busy.iter_mut().all(|socket| socket.answer().status == 200));
+    let open = || view(&node)["pool"]["connections"].as_u64().unwrap_or(99);
+    eventually("three are left", || open() <= 3);
+    assert_eq!(statuses(&at_once(&node, 15)), (15, 0));
+    assert!(open() <= 3);
+}
+
+#[test]
 fn without_limits_nobody_is_refused() {
     let upstream = slow(MS(100));
     let node = following(&upstream.uri(), json!({}));

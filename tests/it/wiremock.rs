@@ -16,8 +16,8 @@ struct WireMock {
 
 impl WireMock {
     fn start() -> WireMock {
-        let jar = std::env::var("REST_CASCADE_WIREMOCK").unwrap_or_else(|_| {
-            panic!("REST_CASCADE_WIREMOCK must name the jar of a real WireMock (org.wiremock:wiremock-standalone)")
+        let jar = std::env::var("TEST_WIREMOCK_JAR").unwrap_or_else(|_| {
+            panic!("TEST_WIREMOCK_JAR must name the jar of a real WireMock (org.wiremock:wiremock-standalone)")
         });
         let directory = tempfile::tempdir().expect("a directory");
         let port = free_port();
@@ -62,7 +62,7 @@ fn seen(port: u16, method: &str, path: &str, headers: &str, body: &str) -> Seen 
 }
 
 #[test]
-#[ignore = "needs Java and the jar of a real WireMock, named by REST_CASCADE_WIREMOCK"]
+#[ignore = "needs Java and the jar of a real WireMock, named by TEST_WIREMOCK_JAR"]
 fn the_same_mappings_and_requests_give_the_same_answers_as_a_real_wiremock() {
     let real = WireMock::start();
     let ours: Node = Start::node().flags("stub --log-level error").start();

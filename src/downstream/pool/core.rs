@@ -135,9 +135,15 @@ impl<C, W> Core<C, W> {
         Core { limits, lanes: Vec::new(), open: 0, pending: 0, active: 0, tickets: 0, tally: Gauges::default() }
     }
 
-    /// Other limits from now on. What is over one of them is not cut, it only is not replaced.
+    /// Other limits from now on. Idle connections beyond a lower cap are closed now, busy ones when their request is
+    /// done; who waits already goes on waiting.
     pub(crate) fn set_limits(&mut self, limits: Limits) -> Orders<C, W> {
         self.limits = limits;
+        for Lane { idle, .. } in &mut self.lanes {
+            let surplus = self.open.saturating_sub(self.limits.connections).min(idle.len());
+            idle.drain(..surplus);
+            self.open -= surplus;
+        }
         Orders { connect: self.connect_for_waiting(), ..Orders::default() }
     }
 
@@ -261,6 +267,13 @@ impl<C, W> Core<C, W> {
 
     fn offer(&mut self, lane: usize, connection: C, now: Instant) -> Orders<C, W> {
         let mut orders = Orders::default();
+        if self.open > self.limits.connections && self.lanes[lane].open() > 0 {
+            // The cap was lowered meanwhile.
+            drop(connection);
+            self.open -= 1;
+            orders.connect = self.connect_for_waiting();
+            return orders;
+        }
         while let Some((_, waiter)) = self.lanes[lane].waiting.pop_front() {
             self.pending -= 1;
             if self.active < self.limits.requests {
