@@ -108,8 +108,8 @@ impl StepReport {
         if let Some(answered) = self.recovery_s {
             let _ = writeln!(
                 text,
-                "  a request to the stub at 140 s, 10 s after the load, was answered at {answered:.1} s (a FIFO stub of \
-                 197 workers: 231.7)"
+                "  a request to the stub at 140 s, 10 s after the load, was answered at {answered:.1} s (the model of \
+                 a FIFO queue: 231.7)"
             );
         }
         text

@@ -130,10 +130,22 @@ pub(super) fn bulkhead(queue: Queue, pool: Rule) -> Vec<Step> {
             }),
             ..step(
                 "step-1",
-                "no limits",
-                "The server's workers run out, requests wait in its queue for longer than anybody waits for an \
-                 answer, and it works on for those who have left: nothing good comes out any more, also long after \
-                 the load has ended.",
+                match queue {
+                    Queue::Fifo => "no limits; the stub takes requests first come first served, as WireMock 2.24 does",
+                    Queue::KeepAliveFirst => "no limits; the stub stays with kept connections, as WireMock 3.13 does",
+                },
+                match queue {
+                    Queue::Fifo => {
+                        "The server's workers run out, requests wait in its queue for longer than anybody waits for \
+                         an answer, and it works on for those who have left: nothing good comes out any more, also \
+                         long after the load has ended."
+                    }
+                    Queue::KeepAliveFirst => {
+                        "A worker that stays with its connection for a moment takes that connection's next request \
+                         past the queue, so that half of the load is served in time while the queue grows for the \
+                         others: an accident of the server, and no protection."
+                    }
+                },
                 include_str!("../../k8s/istio/bulkhead/step-1.yaml"),
                 drowned,
                 figures(5774, 393, 0, 5377, 4, [462, 10009, 10015, 10093, 10188, 10420, 9828, 760]),
