@@ -108,15 +108,13 @@ pub struct Outgoing<'a> {
 /// One attempt that failed.
 struct Failed {
     error: CallError,
-    /// Where it was made.
-    key: Option<Key>,
-    /// More attempts may follow: it was not the call's own end.
-    may_retry: bool,
+    /// Where it was made, if another may follow; `None` where it was the call's own end.
+    tried: Option<Key>,
 }
 
 impl Failed {
     fn last(error: CallError) -> Failed {
-        Failed { error, key: None, may_retry: false }
+        Failed { error, tried: None }
     }
 }
 
@@ -159,14 +157,18 @@ impl Downstream {
         for number in 1.. {
             let result = self.attempt(outgoing, &rules, number, &tried).await;
             let metrics = &self.shared.metrics;
-            let Err(Failed { mut error, key, may_retry }) = result else {
-                if retrying.is_some() {
-                    metrics.policy().retry_succeeded();
+            let Failed { mut error, tried: last } = match result {
+                Ok(answer) => {
+                    if retrying.is_some() {
+                        metrics.policy().retry_succeeded();
+                    }
+                    return Ok(answer);
                 }
-                return result.map_err(|failed| failed.error);
+                Err(failed) => failed,
             };
             drop(retrying.take());
-            if !may_retry || rules.retries.attempts == 0 || !rules.retries.wants(&error) {
+            let Some(last) = last else { return Err(error) };
+            if rules.retries.attempts == 0 || !rules.retries.wants(&error) {
                 return Err(error);
             }
             if number > rules.retries.attempts {
@@ -179,7 +181,7 @@ impl Downstream {
                 return Err(error);
             }
             metrics.policy().retry();
-            tried.extend(key);
+            tried.push(last);
             let pause = retry::pause(number, rand::random());
             // What is left after it is the next attempt's to see.
             let _ = timeout_at(outgoing.budget.end, sleep(pause)).await;
@@ -213,7 +215,7 @@ impl Downstream {
         let mut request = Some(request(target, outgoing, left, number, more).map_err(Failed::last)?);
         let failed = |error: CallError, charge: &mut Charge<'_>| {
             charge.outcome = policy::outcome(&error);
-            Failed { error, key: Some(pick.key), may_retry: true }
+            Failed { error, tried: Some(pick.key) }
         };
         let mut died_waiting = false;
         loop {
@@ -228,7 +230,7 @@ impl Downstream {
                     charge.outcome = Outcome::ConnectFailure;
                     return Err(Failed::last(dial::too_slow(target)));
                 }
-                Err(_) => return Err(Failed::last(self.too_late(target, outgoing.budget))),
+                Err(_) => return Err(Failed::last(too_late(target, rules, outgoing.budget))),
             };
             // 4. The exchange. A connection that dies before a byte of the answer died while it waited, which says
             //    nothing about the endpoint: the attempt goes on with another one.
@@ -236,18 +238,17 @@ impl Downstream {
             let sent = if waited { request.clone() } else { request.take() };
             let sent = sent.expect("only a new connection takes it, and that ends the attempt");
             let (result, read_out) = exchange(&mut lease, target, sent, try_end, end).await;
-            let died = waited && !lease.was_answered() && matches!(&result, Ok(Err(error)) if error.is_end());
-            if died && !died_waiting {
-                // Those that wait beside it have most likely died with it.
-                pool.drain(pick.key);
-            }
+            let ended = matches!(&result, Ok(Err(error)) if error.is_end());
+            let again = ended && waited && !died_waiting && !lease.was_answered();
             if read_out {
                 lease.give_back(rules.wear);
             } else {
                 drop(lease);
             }
-            if died && !died_waiting {
+            if again {
                 died_waiting = true;
+                // Those that wait beside it have most likely died with it.
+                pool.drain(pick.key);
                 self.shared.metrics.call_retried();
                 continue;
             }
@@ -264,22 +265,21 @@ impl Downstream {
                 }
                 Err(TooLate::Call) => {
                     self.shared.metrics.policy().timed_out();
-                    let late = failed(self.too_late(target, outgoing.budget), &mut charge);
-                    Err(Failed { may_retry: false, ..late })
+                    Err(Failed { tried: None, ..failed(too_late(target, rules, outgoing.budget), &mut charge) })
                 }
             };
         }
     }
+}
 
-    fn too_late(&self, target: &Target, budget: Budget) -> CallError {
-        let reason = budget.exhausted();
-        let sentence = match reason {
-            // No figure: what the caller had left differs from call to call, and an answer's length must not.
-            Reason::Deadline => format!("{target} did not answer before its caller's time was up"),
-            _ => format!("{target} did not answer within {}", Span(self.timeout())),
-        };
-        CallError::new(reason, sentence)
-    }
+fn too_late(target: &Target, rules: &Rules, budget: Budget) -> CallError {
+    let reason = budget.exhausted();
+    let sentence = match reason {
+        // No figure: what the caller had left differs from call to call, and an answer's length must not.
+        Reason::Deadline => format!("{target} did not answer before its caller's time was up"),
+        _ => format!("{target} did not answer within {}", Span(rules.timeout)),
+    };
+    CallError::new(reason, sentence)
 }
 
 fn try_too_late(target: &Target, rules: &Rules) -> CallError {

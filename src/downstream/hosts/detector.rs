@@ -113,8 +113,12 @@ impl Detector {
         self.state != State::Healthy
     }
 
-    pub(super) fn is_ejected_by_rule(&self) -> bool {
-        matches!(self.state, State::Ejected { until: Some(_), .. })
+    /// The earliest return of one that was ejected by rule.
+    pub(super) fn until(&self) -> Option<Instant> {
+        match self.state {
+            State::Ejected { until, .. } => until,
+            State::Healthy => None,
+        }
     }
 
     /// Failures in a row, of the kind that is nearest to its threshold.
@@ -195,7 +199,7 @@ impl Detector {
 
     /// Whether its time is up.
     pub(super) fn may_return(&self, now: Instant) -> bool {
-        matches!(self.state, State::Ejected { until: Some(until), .. } if now >= until)
+        self.until().is_some_and(|until| now >= until)
     }
 
     /// All counters begin anew.

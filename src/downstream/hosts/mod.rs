@@ -110,7 +110,7 @@ impl Hosts {
         self.hosts.iter_mut().for_each(|host| host.detector.forget());
         if self.rules.is_none() {
             // Nobody would look after those that are out.
-            for host in self.hosts.iter_mut().filter(|host| host.detector.is_ejected_by_rule()) {
+            for host in self.hosts.iter_mut().filter(|host| host.detector.until().is_some()) {
                 host.detector.come_back();
             }
             self.change_due = None;
@@ -248,18 +248,13 @@ impl Hosts {
         self.hosts[place].detector.eject(now, cause, rules);
         self.hosts[place].passed = 0;
         self.change(now);
-        self.told(place, now)
+        self.ejected_now(place, cause, now)
     }
 
-    fn told(&self, place: usize, now: Instant) -> Event {
+    fn ejected_now(&self, place: usize, cause: Cause, now: Instant) -> Event {
         let Host { key, detector, .. } = &self.hosts[place];
-        let what = match detector.state {
-            State::Ejected { until, cause, .. } => {
-                What::Ejected { cause, number: detector.ejections, lasts: until.map(|until| until - now) }
-            }
-            State::Healthy => What::Returned { after: Duration::ZERO },
-        };
-        Event { key: *key, what }
+        let lasts = detector.until().map(|until| until - now);
+        Event { key: *key, what: What::Ejected { cause, number: detector.ejections, lasts } }
     }
 
     fn probed(&mut self, place: usize, outcome: Outcome, now: Instant, rules: &OutlierDetection) -> Option<Event> {
@@ -271,7 +266,7 @@ impl Hosts {
         if outcome.is_failure() {
             host.passed = 0;
             host.detector.eject(now, Cause::FailedProbe, rules);
-            return Some(self.told(place, now));
+            return Some(self.ejected_now(place, Cause::FailedProbe, now));
         }
         host.passed += 1;
         (host.passed >= rules.probe.unwrap_or(1)).then(|| self.bring_back(place, now))
@@ -324,7 +319,7 @@ impl Hosts {
         let place = self.hosts.iter().position(|host| host.key.1 == address && !host.detector.is_ejected())?;
         self.hosts[place].detector.eject_by_hand(now);
         self.change(now);
-        Some(self.told(place, now))
+        Some(self.ejected_now(place, Cause::Operator, now))
     }
 
     /// Brings back by hand, whatever the time; nothing if it is in use or unknown.

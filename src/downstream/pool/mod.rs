@@ -202,9 +202,7 @@ impl Lease {
             && let Some(connection) = self.connection.take()
         {
             let orders = self.pool.core().give_at(self.key, connection.endpoint, connection, now);
-            if !orders.served.is_empty() {
-                self.pool.carry_out(orders);
-            }
+            self.pool.carry_out(orders);
         }
     }
 }
