@@ -1,10 +1,10 @@
 //! A distribution: how many were within each range, stacked by what they were.
 
-use plotters::chart::{ChartBuilder, SeriesLabelPosition};
+use plotters::chart::ChartBuilder;
 use plotters::element::Rectangle;
-use plotters::style::{BLACK, Color as _, RGBColor, WHITE};
+use plotters::style::{Color as _, RGBColor, WHITE};
 
-use super::{Color, FONT, TEXT, svg};
+use super::{Color, FONT, TEXT, legend, svg};
 
 /// A chart of ranges side by side.
 #[derive(Clone, Debug)]
@@ -65,12 +65,7 @@ impl Bars {
                     .label(name.clone())
                     .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
             }
-            let mut labels = chart.configure_series_labels();
-            labels
-                .position(SeriesLabelPosition::UpperRight)
-                .background_style(WHITE.mix(0.8))
-                .border_style(BLACK.mix(0.2));
-            labels.label_font((FONT, TEXT)).draw()
+            legend(&mut chart)
         })
     }
 }

@@ -5,9 +5,10 @@ mod page;
 mod timeline;
 
 use plotters::backend::SVGBackend;
-use plotters::coord::Shift;
+use plotters::chart::{ChartContext, SeriesLabelPosition};
+use plotters::coord::{CoordTranslate, Shift};
 use plotters::drawing::{DrawingArea, DrawingAreaErrorKind, IntoDrawingArea as _};
-use plotters::style::{RGBColor, WHITE};
+use plotters::style::{BLACK, Color as _, RGBColor, WHITE};
 
 pub use bars::{Bar, Bars};
 pub use page::page;
@@ -45,6 +46,13 @@ const FONT: &str = "sans-serif";
 const TEXT: u32 = 13;
 
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// What each colour stands for, in a box at the upper right.
+fn legend<'a, 'text: 'a, C: CoordTranslate>(chart: &mut ChartContext<'a, SVGBackend<'text>, C>) -> Drawn {
+    let mut labels = chart.configure_series_labels();
+    labels.position(SeriesLabelPosition::UpperRight).background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.2));
+    labels.label_font((FONT, TEXT)).draw()
+}
 
 /// The SVG that `draw` makes.
 fn svg(draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Drawn) -> String {

@@ -1,11 +1,11 @@
 //! Counts or levels over time: a line for each thing counted, and bands for what lasted a while.
 
-use plotters::chart::{ChartBuilder, SeriesLabelPosition};
+use plotters::chart::ChartBuilder;
 use plotters::element::{PathElement, Rectangle, Text};
 use plotters::series::LineSeries;
-use plotters::style::{BLACK, Color as _, RGBColor, WHITE};
+use plotters::style::{Color as _, RGBColor, WHITE};
 
-use super::{Color, FONT, TEXT, svg};
+use super::{Color, FONT, TEXT, legend, svg};
 
 /// A chart over time.
 #[derive(Clone, Debug)]
@@ -67,12 +67,7 @@ impl Timeline {
                     .label(line.name.clone())
                     .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
             }
-            let mut labels = chart.configure_series_labels();
-            labels
-                .position(SeriesLabelPosition::UpperRight)
-                .background_style(WHITE.mix(0.8))
-                .border_style(BLACK.mix(0.2));
-            labels.label_font((FONT, TEXT)).draw()
+            legend(&mut chart)
         })
     }
 }

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::dial::Dialer;
 use super::error::CallError;
 use super::hosts::{Cause, Event, Health, Hosts, Outcome, What};
-use super::pool::core::{Gauges, Limits};
+use super::pool::core::Limits;
 use super::pool::{Pool, Wear};
 use super::retry::Retries;
 use super::{Downstream, Settings, Shared, TlsError, tls};
@@ -221,14 +221,15 @@ impl Downstream {
     /// If there is no such endpoint, or it is so already.
     pub fn order(&self, order: &Order) -> Result<(), OrderError> {
         let Order { endpoint, action } = *order;
-        let mut hosts = self.shared.dialer.hosts();
-        if !hosts.views(Instant::now()).iter().any(|view| view.key.1 == endpoint) {
-            let known: Vec<_> = hosts.views(Instant::now()).iter().map(|view| view.key.1.to_string()).collect();
+        let (mut hosts, now) = (self.shared.dialer.hosts(), Instant::now());
+        let known: Vec<SocketAddr> = hosts.views(now).iter().map(|view| view.key.1).collect();
+        if !known.contains(&endpoint) {
+            let known: Vec<String> = known.iter().map(SocketAddr::to_string).collect();
             return Err(OrderError::Unknown { endpoint, known: known.join(", ") });
         }
         let event = match action {
-            Action::Eject => hosts.eject(endpoint, Instant::now()),
-            Action::Return => hosts.bring_back_by_hand(endpoint, Instant::now()),
+            Action::Eject => hosts.eject(endpoint, now),
+            Action::Return => hosts.bring_back_by_hand(endpoint, now),
         };
         drop(hosts);
         self.shared.happened(event.ok_or(OrderError::Already { endpoint, action })?);
@@ -237,19 +238,8 @@ impl Downstream {
 
     /// Brings the metrics that are a state, not a count of events, up to date.
     pub fn measure(&self) {
-        let (gauges, limits) = (self.shared.pool.gauges(), self.shared.rules.now().limits());
-        self.shared.metrics.policy().set_pool(PoolFigures {
-            connections: gauges.connections,
-            pending: gauges.pending,
-            active: gauges.active,
-            connect_failures: gauges.connect_failures,
-            connection_overflow: gauges.connection_overflow,
-            pending_overflow: gauges.pending_overflow,
-            request_overflow: gauges.request_overflow,
-            connections_full: gauges.connections >= limits.connections,
-            pending_full: gauges.pending >= limits.pending,
-            requests_full: gauges.active >= limits.requests,
-        });
+        let Shared { pool, metrics, .. } = &*self.shared;
+        metrics.policy().set_pool(pool.figures(), pool.full());
     }
 
     /// Whether the circuit breaker is closed, open for some endpoints, or open for all. `None` without one, unless an
@@ -354,7 +344,7 @@ impl Shared {
         let pool = &rules.policy.connection_pool;
         View {
             pool: PoolView {
-                gauges: self.pool.gauges(),
+                figures: self.pool.figures(),
                 max_connections: pool.tcp.max_connections,
                 http1_max_pending_requests: pool.http.http1_max_pending_requests,
                 http2_max_requests: pool.http.http2_max_requests,
@@ -385,7 +375,7 @@ pub struct View {
 #[serde(rename_all = "camelCase")]
 struct PoolView {
     #[serde(flatten)]
-    gauges: Gauges,
+    figures: PoolFigures,
     /// The limits; `null` is none.
     max_connections: Option<u32>,
     http1_max_pending_requests: Option<u32>,

@@ -146,7 +146,7 @@ impl Machine {
             Some(Delay::Fixed(delay)) => *delay,
             Some(Delay::Uniform(min, max)) => self.draws.random_range(*min..=*max),
             Some(Delay::Lognormal { median, sigma }) => loop {
-                let delay = median.as_secs_f64() * (sigma * self.draw_normal()).exp();
+                let delay = median.as_secs_f64() * (sigma * normal(&mut self.draws)).exp();
                 // The median is within the limit, so every other draw is at worst.
                 if delay <= MAX_DELAY.as_secs_f64() {
                     return Duration::from_secs_f64(delay);
@@ -154,12 +154,12 @@ impl Machine {
             },
         }
     }
+}
 
-    /// A draw of the standard normal distribution (Box and Muller).
-    fn draw_normal(&mut self) -> f64 {
-        let (radius, angle) = (1.0 - self.draws.random::<f64>(), self.draws.random::<f64>());
-        (-2.0 * radius.ln()).sqrt() * (TAU * angle).cos()
-    }
+/// A draw of the standard normal distribution (Box and Muller).
+pub fn normal(draws: &mut Xoshiro256PlusPlus) -> f64 {
+    let (radius, angle) = (1.0 - draws.random::<f64>(), draws.random::<f64>());
+    (-2.0 * radius.ln()).sqrt() * (TAU * angle).cos()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-pub use machine::{Ending, Verdict};
+pub use machine::{Ending, Verdict, normal};
 pub use report::{Count, Counts, Report};
 pub use seats::{Full, Seat, Seats, Ticket};
 

@@ -13,13 +13,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use maud::Markup;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 use tokio::runtime::Builder;
 
 pub use settings::{Lab, Settings};
 
 use crate::cluster::Cluster;
+use crate::load;
 use crate::signals::Signals;
 use report::{Report, StepReport};
 use scenario::Step;
@@ -64,7 +64,7 @@ fn replay(name: &'static str, common: &Common, all: Vec<Step>) -> Result<u8, Lab
     let wanted = common.steps(all.len()).map_err(LabError::Use)?;
     let out = common.out.clone().unwrap_or_else(|| PathBuf::from(format!("lab-{name}")));
     writable(&out)?;
-    raise_file_limit()?;
+    enough_files()?;
     let steps: Vec<Step> = all.into_iter().zip(1..).filter(|(_, n)| wanted.contains(n)).map(|(step, _)| step).collect();
     // One thread: the kernel ends the children when the thread that started them ends, so it must be the main one.
     let runtime = Builder::new_current_thread().enable_all().build().context("no runtime")?;
@@ -80,18 +80,13 @@ fn writable(out: &Path) -> Result<(), LabError> {
     std::fs::OpenOptions::new().append(true).create(true).open(probe).map(drop).map_err(refuse)
 }
 
-fn raise_file_limit() -> Result<(), LabError> {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_some_and(|current| current < FILES) {
-        if let Some(maximum) = maximum.filter(|maximum| *maximum < FILES) {
-            return Err(LabError::Use(format!(
-                "open files are limited to {maximum} here, and {FILES} are needed: raise `ulimit -Hn`"
-            )));
-        }
-        setrlimit(Resource::Nofile, Rlimit { current: Some(FILES), maximum })
-            .context("the limit of open files cannot be raised")?;
+fn enough_files() -> Result<(), LabError> {
+    match load::raise_file_limit()? {
+        limit if limit < FILES => Err(LabError::Use(format!(
+            "open files are limited to {limit} here, and {FILES} are needed: raise `ulimit -Hn`"
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 async fn steps_in_turn(name: &'static str, common: &Common, steps: &[Step], out: &Path) -> Result<u8, LabError> {

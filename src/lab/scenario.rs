@@ -83,6 +83,21 @@ const fn figures(total: u64, ok: u64, refused: u64, timeouts: u64, broken: u64, 
 }
 
 impl Step {
+    /// With nothing about it that only some steps have.
+    const fn new(
+        name: &'static str,
+        title: &'static str,
+        lesson: &'static str,
+        rule: &'static str,
+        replicas: &'static [u64],
+        accept: Accept,
+        article: Figures,
+    ) -> Step {
+        let (queue, pool) = (Queue::Fifo, Rule::Modern);
+        let (phase_s, recovery, model, envoy) = (None, false, None, None);
+        Step { name, title, lesson, rule, replicas, queue, pool, phase_s, recovery, accept, article, model, envoy }
+    }
+
     /// The whole policy, as files of Istio's.
     pub(super) fn policy(&self) -> String {
         format!("{}---\n{SERVICE}", self.rule)
@@ -95,19 +110,9 @@ const POOLED: Accept = Accept { ok: [3240, 3285], timeouts: [0, 0] };
 /// The article's first experiment: one server that takes 7 s for an answer and has 197 workers.
 pub(super) fn bulkhead(queue: Queue, pool: Rule) -> Vec<Step> {
     let step = |name, title, lesson, rule, accept, article| Step {
-        name,
-        title,
-        lesson,
-        rule,
-        replicas: &[7000],
         queue,
         pool,
-        phase_s: None,
-        recovery: false,
-        accept,
-        article,
-        model: None,
-        envoy: None,
+        ..Step::new(name, title, lesson, rule, &[7000], accept, article)
     };
     let drowned = match queue {
         Queue::Fifo => Accept { ok: [384, 408], timeouts: [5358, 5402] },
@@ -200,40 +205,25 @@ pub(super) fn bulkhead(queue: Queue, pool: Rule) -> Vec<Step> {
 
 /// The article's second experiment: two replicas, of which one or both take 30 s, behind a time-out of 10 s.
 pub(super) fn breaker() -> Vec<Step> {
-    let step = |name, title, lesson, rule, replicas, phase_s, accept, article| Step {
-        name,
-        title,
-        lesson,
-        rule,
-        replicas,
-        queue: Queue::Fifo,
-        pool: Rule::Modern,
-        phase_s,
-        recovery: false,
-        accept,
-        article,
-        model: None,
-        envoy: None,
-    };
     vec![
         Step {
             model: Some(figures(6025, 3137, 0, 2888, 0, [0; 8])),
             envoy: Some(figures(6026, 3138, 0, 2888, 0, [0, 8, 10001, 10003, 10006, 10015, 4796, 4994])),
-            ..step(
+            ..Step::new(
                 "step-1",
                 "one replica is slow, no breaker",
                 "Half of all requests go to the slow replica and fail after 10 s, for ever.",
                 include_str!("../../k8s/istio/breaker/step-1.yaml"),
                 &[30_000, 0],
-                None,
                 Accept { ok: [3132, 3142], timeouts: [2876, 2900] },
                 figures(6023, 3137, 0, 2886, 0, [4, 222, 10005, 10017, 10289, 10524, 4811, 4990]),
             )
         },
         Step {
+            phase_s: Some(6.7),
             model: Some(figures(6193, 5740, 0, 453, 0, [0, 0, 0, 0, 0, 0, 736, 2602])),
             envoy: Some(figures(6198, 5744, 0, 454, 0, [0, 5, 6, 10001, 10002, 10014, 738, 2604])),
-            ..step(
+            ..Step::new(
                 "step-2",
                 "one replica is slow, ten failures in a row eject it",
                 "The breaker opens 12 s after the start, as ten requests must time out first. There is no half-open \
@@ -241,15 +231,15 @@ pub(super) fn breaker() -> Vec<Step> {
                  as much as the first ones. Then it is out for 60 s.",
                 include_str!("../../k8s/istio/breaker/step-2.yaml"),
                 &[30_000, 0],
-                Some(6.7),
                 Accept { ok: [5600, 5840], timeouts: [441, 465] },
                 figures(6184, 5738, 0, 446, 0, [4, 6, 8, 10004, 10016, 10386, 741, 2588]),
             )
         },
         Step {
+            phase_s: Some(1.9),
             model: Some(figures(6275, 0, 5267, 1008, 0, [0; 8])),
             envoy: Some(figures(6275, 0, 5268, 1007, 0, [0, 2, 4, 10003, 10007, 10040, 1607, 3671])),
-            ..step(
+            ..Step::new(
                 "step-3",
                 "both replicas are slow, ten failures in a row eject each",
                 "With both out nobody is asked and everybody is refused in milliseconds: failing fast is all a \
@@ -257,7 +247,6 @@ pub(super) fn breaker() -> Vec<Step> {
                  was condemned, which is the article's 1009 in place of 909.",
                 include_str!("../../k8s/istio/breaker/step-3.yaml"),
                 &[30_000, 30_000],
-                Some(1.9),
                 Accept { ok: [0, 0], timeouts: [993, 1023] },
                 figures(6274, 0, 5265, 1009, 0, [3, 5, 8, 10007, 10202, 10568, 1624, 3682]),
             )

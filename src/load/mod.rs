@@ -21,6 +21,9 @@ mod worker;
 
 use std::time::Duration;
 
+use anyhow::{Context, Result};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
 pub use aim::{Aim, AimError, Method};
 pub use outcome::{Cause, Flag, Sample, Verdict};
 pub use plan::{Plan, Schedule};
@@ -60,4 +63,17 @@ impl Default for Options {
             samples: false,
         }
     }
+}
+
+/// Raises this process's limit of open files, and that of its children, as far as it may be; what it is then.
+///
+/// # Errors
+/// If the system does not allow what it says it would.
+pub fn raise_file_limit() -> Result<u64> {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")?;
+    }
+    Ok(limit.maximum.unwrap_or(u64::MAX))
 }

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::mapping::{Distribution, LONGEST_DELAY_MS, MappingError, Pattern, Stub, check};
 use super::matching::{Scenarios, Seen};
+use crate::fault::normal;
 use crate::wire::member;
 
 /// A lognormal delay above its `maxValue` is drawn anew this often, then cut.
@@ -304,12 +305,7 @@ fn draw(distribution: &Distribution, draws: &mut Xoshiro256PlusPlus) -> u64 {
         Distribution::Uniform { lower, upper } => draws.random_range(lower..=upper),
         Distribution::Lognormal { median, sigma, max_value } => {
             let longest = max_value.unwrap_or(LONGEST_DELAY_MS as f64);
-            let mut sample = || {
-                // Box and Muller's way to a normal number.
-                let (one, other): (f64, f64) = (1.0 - draws.random::<f64>(), draws.random());
-                let normal = (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos();
-                (normal * sigma).exp() * median
-            };
+            let mut sample = || (normal(draws) * sigma).exp() * median;
             let within = (0..REDRAWS).map(|_| sample()).find(|sample| *sample <= longest);
             within.unwrap_or(longest).round() as u64
         }

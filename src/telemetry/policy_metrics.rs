@@ -5,21 +5,26 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use serde::Serialize;
 
-/// How full the pool is, set when the figures are asked for.
-#[derive(Clone, Copy, Debug, Default)]
+/// How full the connection pool is, and how often it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PoolFigures {
     pub connections: usize,
+    pub connecting: usize,
+    pub idle: usize,
     pub pending: usize,
+    /// Requests that have a connection.
     pub active: usize,
+    pub connections_opened: u64,
     pub connect_failures: u64,
+    /// Connections that were not opened as the cap was reached; the request waited.
     pub connection_overflow: u64,
+    /// Requests refused as too many waited.
     pub pending_overflow: u64,
+    /// Requests refused as too many were under way.
     pub request_overflow: u64,
-    /// Whether one more would be refused, or would wait.
-    pub connections_full: bool,
-    pub pending_full: bool,
-    pub requests_full: bool,
 }
 
 #[derive(Debug, Default)]
@@ -122,11 +127,11 @@ impl PolicyMetrics {
         self.ejections_active.set(endpoints as i64);
     }
 
-    pub fn set_pool(&self, figures: PoolFigures) {
-        let PoolFigures { connections, pending, active, connections_full, pending_full, requests_full, .. } = figures;
-        self.cx_active.set(connections as i64);
-        self.rq_pending_active.set(pending as i64);
-        self.rq_active.set(active as i64);
+    /// As the pool is just now; `full`: whether its caps on connections, on who waits and on requests are reached.
+    pub fn set_pool(&self, figures: PoolFigures, full: [bool; 3]) {
+        self.cx_active.set(figures.connections as i64);
+        self.rq_pending_active.set(figures.pending as i64);
+        self.rq_active.set(figures.active as i64);
         for (counter, count) in [
             (&self.cx_connect_fail, figures.connect_failures),
             (&self.cx_overflow, figures.connection_overflow),
@@ -135,7 +140,7 @@ impl PolicyMetrics {
         ] {
             counter.inner().store(count, std::sync::atomic::Ordering::Relaxed);
         }
-        for (limit, full) in [("cx", connections_full), ("rq_pending", pending_full), ("rq", requests_full)] {
+        for (limit, full) in ["cx", "rq_pending", "rq"].into_iter().zip(full) {
             self.open.get_or_create(&LimitLabel { limit }).set(i64::from(full));
         }
     }

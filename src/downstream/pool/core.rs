@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::downstream::hosts::Key;
 use crate::manifest::{ConnectionPool, PoolRule};
+use crate::telemetry::PoolFigures;
 
 /// Idle connections to one endpoint that are kept for a next burst, and how long after one the others are closed.
 const KEPT: usize = 32;
@@ -77,26 +78,6 @@ impl<C, W> Default for Orders<C, W> {
     }
 }
 
-/// How full the pool is, and how often it was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Gauges {
-    pub(crate) connections: usize,
-    pub(crate) connecting: usize,
-    pub(crate) idle: usize,
-    pub(crate) pending: usize,
-    /// Requests that have a connection.
-    pub(crate) active: usize,
-    pub(crate) connections_opened: u64,
-    pub(crate) connect_failures: u64,
-    /// Connections that were not opened as the cap was reached; the request waited.
-    pub(crate) connection_overflow: u64,
-    /// Requests refused as too many waited.
-    pub(crate) pending_overflow: u64,
-    /// Requests refused as too many were under way.
-    pub(crate) request_overflow: u64,
-}
-
 #[derive(Debug)]
 struct Idle<C> {
     connection: C,
@@ -127,12 +108,12 @@ pub(crate) struct Core<C, W> {
     pending: usize,
     active: usize,
     tickets: u64,
-    tally: Gauges,
+    tally: PoolFigures,
 }
 
 impl<C, W> Core<C, W> {
     pub(crate) fn new(limits: Limits) -> Core<C, W> {
-        Core { limits, lanes: Vec::new(), open: 0, pending: 0, active: 0, tickets: 0, tally: Gauges::default() }
+        Core { limits, lanes: Vec::new(), open: 0, pending: 0, active: 0, tickets: 0, tally: PoolFigures::default() }
     }
 
     /// Other limits from now on. Idle connections beyond a lower cap are closed now, busy ones when their request is
@@ -345,8 +326,8 @@ impl<C, W> Core<C, W> {
         Orders { connect: self.connect_for_waiting(), ..Orders::default() }
     }
 
-    pub(crate) fn gauges(&self) -> Gauges {
-        Gauges {
+    pub(crate) fn figures(&self) -> PoolFigures {
+        PoolFigures {
             connections: self.open,
             connecting: self.lanes.iter().map(|lane| lane.connecting).sum(),
             idle: self.lanes.iter().map(|lane| lane.idle.len()).sum(),
@@ -354,6 +335,12 @@ impl<C, W> Core<C, W> {
             active: self.active,
             ..self.tally
         }
+    }
+
+    /// Whether the caps on connections, on who waits and on requests are reached.
+    pub(crate) fn full(&self) -> [bool; 3] {
+        let Limits { connections, pending, requests, .. } = self.limits;
+        [self.open >= connections, self.pending >= pending, self.active >= requests]
     }
 
     /// Requests under way and waiting: what a retry budget is a share of.

@@ -14,11 +14,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::core::{Asked, Core, Full, Gauges, Limits, Orders};
+use self::core::{Asked, Core, Full, Limits, Orders};
 use super::connection::Connection;
 use super::dial::Dialer;
 use super::error::CallError;
 use super::hosts::Key;
+use crate::telemetry::PoolFigures;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -154,8 +155,13 @@ impl Pool {
         self.carry_out(orders);
     }
 
-    pub(super) fn gauges(&self) -> Gauges {
-        self.core().gauges()
+    pub(super) fn figures(&self) -> PoolFigures {
+        self.core().figures()
+    }
+
+    /// Whether the caps on connections, on who waits and on requests are reached.
+    pub(super) fn full(&self) -> [bool; 3] {
+        self.core().full()
     }
 
     pub(super) fn load(&self) -> usize {

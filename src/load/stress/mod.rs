@@ -144,15 +144,9 @@ async fn find(settings: &Settings) -> Result<Aim, StressError> {
     found.map_err(|error| StressError::Aim { shown: redacted(settings.url.as_str()), error })
 }
 
-/// How many connections this process may have at a time, its limit of open files raised as far as it may be.
+/// How many connections this process may have at a time.
 fn most_connections() -> anyhow::Result<usize> {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        limit.current = limit.maximum;
-        setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")?;
-    }
-    let files = limit.maximum.unwrap_or(u64::MAX);
+    let files = super::raise_file_limit()?;
     Ok(usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX).max(1))
 }
 
