@@ -6,6 +6,7 @@ mod connection;
 mod dial;
 mod endpoints;
 mod error;
+mod events;
 #[cfg(test)]
 mod experiments;
 mod hosts;
@@ -15,6 +16,7 @@ mod resolve;
 mod retry;
 mod target;
 mod tls;
+mod view;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,16 +33,18 @@ use tokio::time::{Instant, sleep, timeout_at};
 pub use answer::Answer;
 pub use budget::Budget;
 pub use error::CallError;
-pub use policy::{Action, Circuit, Order, OrderError, StartError, View};
+pub use policy::StartError;
 pub use target::Targets;
 pub use tls::TlsError;
+pub use view::{Action, Circuit, Order, OrderError, View};
 
 use crate::telemetry::{CallOutcome, Metrics};
 use crate::units::{Span, span};
 use crate::wire::{ATTEMPT_COUNT, EXPECTED_TIMEOUT, Reason};
 use dial::Dialer;
+use events::Events;
 use hosts::{Key, NoHost, Outcome, Pick};
-use policy::{Events, Rules, Ruling};
+use policy::{Rules, Ruling};
 use pool::core::Full;
 use pool::{Lease, Miss, Pool};
 use target::Target;

@@ -1,11 +1,8 @@
-//! What the policy says now, what it makes happen to endpoints, and how that is shown and changed.
+//! What the policy says now, and what it makes happen to the pool and the endpoints.
 
-use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -14,13 +11,14 @@ use tracing::{info, warn};
 
 use super::dial::Dialer;
 use super::error::CallError;
-use super::hosts::{Cause, Event, Health, Hosts, Outcome, What};
+use super::events::Events;
+use super::hosts::{Event, Hosts, Outcome, What};
 use super::pool::core::Limits;
 use super::pool::{Pool, Wear};
 use super::retry::Retries;
 use super::{Downstream, Settings, Shared, TlsError, tls};
 use crate::manifest::{self, ManifestError, Policy};
-use crate::telemetry::{Metrics, PoolFigures};
+use crate::telemetry::Metrics;
 use crate::units::Span;
 use crate::wire::Reason;
 
@@ -28,8 +26,6 @@ use crate::wire::Reason;
 const SWEEP: Duration = Duration::from_secs(1);
 /// What stands for no time-out at all.
 const ENDLESS: Duration = Duration::from_secs(24 * 3600);
-/// Events that are kept to be shown.
-const KEPT: usize = 256;
 
 /// Why there is no way out.
 #[derive(Debug, Error)]
@@ -43,7 +39,7 @@ pub enum StartError {
 /// The policy as the calls read it.
 #[derive(Debug)]
 pub(super) struct Rules {
-    policy: Policy,
+    pub(super) policy: Policy,
     pub(super) timeout: Duration,
     pub(super) retries: Retries,
     pub(super) wear: Wear,
@@ -86,59 +82,6 @@ pub(super) struct Ruling {
 impl Ruling {
     pub(super) fn now(&self) -> Arc<Rules> {
         Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// What happened to endpoints lately.
-#[derive(Debug, Default)]
-pub(super) struct Events(Mutex<VecDeque<Told>>);
-
-/// An event in the words of Envoy's outlier event log.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Told {
-    /// Since 1970, in ms.
-    at_ms: u64,
-    action: &'static str,
-    endpoint: SocketAddr,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<Cause>,
-    /// The how many-th ejection of this endpoint.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    num_ejections: Option<u32>,
-    /// Until it may return, or how long it was out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration_ms: Option<u64>,
-    enforced: bool,
-}
-
-impl Told {
-    fn new(Event { key, what }: Event) -> Told {
-        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let told = Told {
-            at_ms: ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
-            action: "eject",
-            endpoint: key.1,
-            cause: None,
-            num_ejections: None,
-            duration_ms: None,
-            enforced: true,
-        };
-        match what {
-            What::Ejected { cause, number, lasts } => {
-                Told { cause: Some(cause), num_ejections: Some(number), duration_ms: lasts.map(ms), ..told }
-            }
-            What::Refused { cause } => Told { cause: Some(cause), enforced: false, ..told },
-            What::Returned { after } => Told { action: "uneject", duration_ms: Some(ms(after)), ..told },
-        }
-    }
-
-    fn log(&self) {
-        let text = serde_json::to_string(self).unwrap_or_default();
-        match self.action {
-            "eject" => warn!("outlier detection: {text}"),
-            _ => info!("outlier detection: {text}"),
-        }
     }
 }
 
@@ -210,68 +153,10 @@ impl Downstream {
         shared.warn_of_too_few();
     }
 
-    /// Everything that can be seen of the pool and the endpoints.
-    pub fn view(&self) -> View {
-        self.shared.view()
-    }
-
-    /// Ejects or returns an endpoint by hand.
-    ///
-    /// # Errors
-    /// If there is no such endpoint, or it is so already.
-    pub fn order(&self, order: &Order) -> Result<(), OrderError> {
-        let Order { endpoint, action } = *order;
-        let (mut hosts, now) = (self.shared.dialer.hosts(), Instant::now());
-        let known: Vec<SocketAddr> = hosts.views(now).iter().map(|view| view.key.1).collect();
-        if !known.contains(&endpoint) {
-            let known: Vec<String> = known.iter().map(SocketAddr::to_string).collect();
-            return Err(OrderError::Unknown { endpoint, known: known.join(", ") });
-        }
-        let event = match action {
-            Action::Eject => hosts.eject(endpoint, now),
-            Action::Return => hosts.bring_back_by_hand(endpoint, now),
-        };
-        drop(hosts);
-        self.shared.happened(event.ok_or(OrderError::Already { endpoint, action })?);
-        Ok(())
-    }
-
     /// Brings the metrics that are a state, not a count of events, up to date.
     pub fn measure(&self) {
         let Shared { pool, metrics, .. } = &*self.shared;
         metrics.policy().set_pool(pool.figures(), pool.full());
-    }
-
-    /// Whether the circuit breaker is closed, open for some endpoints, or open for all. `None` without one, unless an
-    /// endpoint was ejected by hand.
-    pub fn circuit(&self) -> Option<Circuit> {
-        let hosts = self.shared.dialer.hosts();
-        if hosts.rules().is_none() && hosts.ejected() == 0 {
-            return None;
-        }
-        Some(match (hosts.ejected(), hosts.len()) {
-            (0, _) => Circuit::Closed,
-            (ejected, all) if ejected < all => Circuit::Partly,
-            _ => Circuit::Open,
-        })
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Circuit {
-    Closed,
-    /// Some endpoints are ejected.
-    Partly,
-    Open,
-}
-
-impl Circuit {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Circuit::Closed => "closed",
-            Circuit::Partly => "partly_open",
-            Circuit::Open => "open",
-        }
     }
 }
 
@@ -287,13 +172,7 @@ impl Shared {
             What::Returned { .. } => {}
         }
         self.metrics.policy().set_ejected(self.dialer.hosts().ejected());
-        let told = Told::new(event);
-        told.log();
-        let mut events = self.events.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if events.len() == KEPT {
-            events.pop_front();
-        }
-        events.push_back(told);
+        self.events.tell(event);
     }
 
     /// A breaker that can never eject is a trap: two endpoints and Istio's default of 10 %.
@@ -308,123 +187,6 @@ impl Shared {
             );
         }
     }
-
-    fn view(&self) -> View {
-        let now = Instant::now();
-        let rules = self.rules.now();
-        let hosts = self.dialer.hosts();
-        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let endpoints = hosts.views(now).into_iter().map(|host| Endpoint {
-            target: self.dialer.target(host.key).to_string(),
-            endpoint: host.key.1,
-            state: match host.health {
-                Health::Healthy => "healthy",
-                Health::Ejected { .. } => "ejected",
-                Health::Returned => "returned",
-            },
-            in_use: host.in_use,
-            active: host.active,
-            failures_in_a_row: host.in_a_row.map(|(count, _)| count),
-            ejects_at: host.in_a_row.map(|(_, threshold)| threshold),
-            ejected_for_ms: match host.health {
-                Health::Ejected { since, .. } => Some(ms(since)),
-                Health::Healthy | Health::Returned => None,
-            },
-            returns_in_ms: match host.health {
-                Health::Ejected { left, .. } => left.map(ms),
-                Health::Healthy | Health::Returned => None,
-            },
-            cause: match host.health {
-                Health::Ejected { cause, .. } => Some(cause),
-                Health::Healthy | Health::Returned => None,
-            },
-            ejections: host.ejections,
-            multiplier: host.multiplier,
-        });
-        let pool = &rules.policy.connection_pool;
-        View {
-            pool: PoolView {
-                figures: self.pool.figures(),
-                max_connections: pool.tcp.max_connections,
-                http1_max_pending_requests: pool.http.http1_max_pending_requests,
-                http2_max_requests: pool.http.http2_max_requests,
-            },
-            endpoints: endpoints.collect(),
-            ejections_refused: hosts.refused(),
-            next_look_in_ms: hosts.next_look().map(|due| ms(due.saturating_duration_since(now))),
-            retrying: self.retrying.load(std::sync::atomic::Ordering::Relaxed),
-            events: self.events.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect(),
-        }
-    }
-}
-
-/// The pool and the endpoints at one moment.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct View {
-    pool: PoolView,
-    endpoints: Vec<Endpoint>,
-    /// As too many endpoints were ejected already.
-    ejections_refused: u64,
-    next_look_in_ms: Option<u64>,
-    retrying: usize,
-    events: Vec<Told>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PoolView {
-    #[serde(flatten)]
-    figures: PoolFigures,
-    /// The limits; `null` is none.
-    max_connections: Option<u32>,
-    http1_max_pending_requests: Option<u32>,
-    http2_max_requests: Option<u32>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Endpoint {
-    target: String,
-    endpoint: SocketAddr,
-    state: &'static str,
-    /// Follows the state, later by what is left of `updateMergeWindow`.
-    in_use: bool,
-    active: u32,
-    failures_in_a_row: Option<u32>,
-    ejects_at: Option<u32>,
-    ejected_for_ms: Option<u64>,
-    /// `null` while it is ejected by hand.
-    returns_in_ms: Option<u64>,
-    cause: Option<Cause>,
-    ejections: u32,
-    multiplier: u32,
-}
-
-/// What `POST /downstream` asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Order {
-    #[schema(value_type = String, example = "127.0.0.1:8081")]
-    pub endpoint: SocketAddr,
-    pub action: Action,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Action {
-    /// Out of use until it is returned.
-    Eject,
-    /// In use again at once, whatever ejected it.
-    Return,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum OrderError {
-    #[error("{endpoint} is no endpoint of this node; known are {known}")]
-    Unknown { endpoint: SocketAddr, known: String },
-    #[error("{endpoint} is {} already", if *action == Action::Eject { "ejected" } else { "in use" })]
-    Already { endpoint: SocketAddr, action: Action },
 }
 
 /// Closes what nobody uses, for ever.
