@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bulkhead::{following, following_with, put, send, view};
-use crate::support::{Node, Start, Upstream, eventually, timed};
+use crate::support::{Node, Start, Upstream, at_once, eventually, following, following_with, timed};
 
 fn failing(status: u16) -> Upstream {
     Upstream::answering(move |peer, _| peer.send(format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n")))
@@ -25,7 +24,7 @@ fn breaker(more: Value) -> Value {
 }
 
 fn state(node: &Node, number: usize) -> String {
-    view(node)["endpoints"][number]["state"].as_str().unwrap_or_default().to_owned()
+    node.downstream()["endpoints"][number]["state"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -35,12 +34,12 @@ fn a_failing_replica_is_ejected_and_the_other_one_gets_everything() {
     let statuses: Vec<u16> = (0..20).map(|_| node.get("/").status).collect();
     assert_eq!(statuses.iter().filter(|status| **status == 503).count(), 2, "{statuses:?}");
     assert_eq!((bad.requests().len(), good.requests().len()), (2, 18));
-    let endpoint = &view(&node)["endpoints"][0];
+    let endpoint = &node.downstream()["endpoints"][0];
     assert_eq!((&endpoint["state"], &endpoint["cause"]), (&json!("ejected"), &json!("CONSECUTIVE_GATEWAY_FAILURE")));
     assert!(endpoint["returnsInMs"].as_u64().is_some_and(|left| (20_000..=30_000).contains(&left)), "{endpoint}");
     // Connections that wait to it are closed.
     bad.until_nobody_is_there();
-    let event = view(&node)["events"][0].clone();
+    let event = node.downstream()["events"][0].clone();
     assert_eq!(
         (&event["action"], &event["enforced"], &event["numEjections"]),
         (&json!("eject"), &json!(true), &json!(1))
@@ -85,7 +84,7 @@ fn an_ejected_replica_comes_back_at_the_look_after_its_time() {
     healthy.store(1, SeqCst);
     eventually("it comes back", || state(&node, 0) == "returned");
     assert_eq!(node.get("/").status, 200);
-    let events = view(&node)["events"].clone();
+    let events = node.downstream()["events"].clone();
     assert_eq!(events[1]["action"], "uneject");
     let out = events[1]["durationMs"].as_u64().expect("a time");
     assert!(out >= 250, "{out}");
@@ -111,7 +110,7 @@ fn istios_default_share_of_two_is_nobody_and_the_log_says_so() {
         node.get("/");
     }
     assert_eq!((state(&node, 0).as_str(), bad.requests().len()), ("healthy", 5));
-    assert_eq!(view(&node)["ejectionsRefused"], 2);
+    assert_eq!(node.downstream()["ejectionsRefused"], 2);
 }
 
 #[test]
@@ -160,8 +159,8 @@ fn only_one_caller_of_many_is_the_probe() {
     node.get("/");
     node.get("/");
     assert_eq!(state(&node, 0), "ejected");
-    eventually("its time is up", || view(&node)["endpoints"][0]["returnsInMs"] == 0);
-    let answers = crate::bulkhead::at_once(&node, 50);
+    eventually("its time is up", || node.downstream()["endpoints"][0]["returnsInMs"] == 0);
+    let answers = at_once(&node, 50);
     assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1);
     assert_eq!(asked.load(SeqCst), 3);
     assert_eq!((state(&node, 0).as_str(), node.get("/").status), ("returned", 200));
@@ -172,7 +171,7 @@ fn an_operator_ejects_and_returns_and_is_told_what_makes_no_sense() {
     let (one, other) = (Upstream::leaf(), Upstream::leaf());
     let node = following_with(Start::calling(format!("{},{}", one.uri(), other.uri())), json!({}));
     let order = |endpoint: &str, action: &str| {
-        send(&node, "POST", "/downstream", &json!({"endpoint": endpoint, "action": action}).to_string())
+        node.send("POST", "/downstream", &json!({"endpoint": endpoint, "action": action}).to_string())
     };
     let address = one.address.to_string();
     assert_eq!(order(&address, "eject").status, 200);
@@ -213,7 +212,7 @@ fn a_policy_that_makes_no_sense_changes_nothing_and_is_named() {
         ("{\"loadBalancer\":{\"simple\":\"LUCK\"}}", &["loadBalancer", "LUCK"]),
         ("{\"pool\":{\"rule\":\"old\"}}", &["pool.rule", "old"]),
     ] {
-        let refused = put(&node, "/policy", policy);
+        let refused = node.send("PUT", "/policy", policy);
         assert_eq!(refused.status, 400, "{policy}");
         let error = refused.json()["error"].as_str().unwrap_or_default().to_owned();
         assert!(parts.iter().all(|part| error.contains(part)) && !error.contains('\n'), "{policy}: {error}");

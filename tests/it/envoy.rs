@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rest_cascade::manifest::{self, Policy};
 use serde_json::{Value, json};
 
-use crate::bulkhead::put;
 use crate::support::{Node, PATIENCE, Socket, Start, eventually, exit_within, free_port};
 
 /// How many seconds of the article go by in one.
@@ -158,7 +157,7 @@ fn stub(takes_ms: u64) -> Node {
         "request": {"method": "GET", "urlPathPattern": "/gimme/200*"},
         "response": {"status": 200, "fixedDelayMilliseconds": delay, "body": "{}"},
     });
-    let added = crate::bulkhead::send(&stub, "POST", "/__admin/mappings", &mapping.to_string());
+    let added = stub.send("POST", "/__admin/mappings", &mapping.to_string());
     assert_eq!(added.status, 201, "{}", added.text());
     stub
 }
@@ -216,14 +215,14 @@ fn both(step: &str, servers: &[u64]) -> (Seen, Seen) {
     let targets: Vec<String> = ours.iter().map(|stub| format!("{}/gimme/200", stub.uri())).collect();
     let node =
         Start::calling(targets.join(",")).flags("--on-failure propagate --access-log off --log-level error").start();
-    let set = put(&node, "/policy", &serde_json::to_string(&policy).expect("JSON"));
+    let set = node.send("PUT", "/policy", &serde_json::to_string(&policy).expect("JSON"));
     assert_eq!(set.status, 200, "{}", set.text());
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
     // The first look comes 6.7 s of the article after the load has begun, as in the article's second step.
     thread::sleep(Duration::from_millis(330));
     let begun = now();
     let one = summary(load(&node.uri()));
-    let view = node.get("/downstream").json();
+    let view = node.downstream();
     let events = view["events"].as_array().expect("events").iter();
     let ejections = events
         .filter(|event| event["action"] == "eject" && event["enforced"] == true)
@@ -333,7 +332,7 @@ fn what_fails_has_the_status_and_the_flag_that_a_real_envoy_gives_it() {
     let nobody = free_port();
     let compare = |what: &str, server: u16| {
         let node = Start::calling(format!("http://127.0.0.1:{server}")).flags("--on-failure propagate").start();
-        assert_eq!(put(&node, "/policy", &text).status, 200);
+        assert_eq!(node.send("PUT", "/policy", &text).status, 200);
         let envoy = Envoy::start(&policy, &[server]);
         let seen = [node.get("/"), Socket::connect(("127.0.0.1", envoy.port)).get("/")]
             .map(|answer| (answer.status, answer.header("x-resilience-flag").unwrap_or("-").to_owned()));
@@ -343,7 +342,7 @@ fn what_fails_has_the_status_and_the_flag_that_a_real_envoy_gives_it() {
     for (what, response) in answers {
         let stub = Start::node().flags("stub --log-level error").start();
         let mapping = json!({"response": response}).to_string();
-        assert_eq!(crate::bulkhead::send(&stub, "POST", "/__admin/mappings", &mapping).status, 201);
+        assert_eq!(stub.send("POST", "/__admin/mappings", &mapping).status, 201);
         compare(what, stub.port);
     }
     compare("refused", nobody);

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::bulkhead::{at_once, following};
-use crate::support::{Cascade, Peer, Upstream};
+use crate::support::{Cascade, Peer, Upstream, at_once, following};
 
 fn failing(status: &'static str) -> Upstream {
     Upstream::answering(move |peer, _| peer.send(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n")))
@@ -57,7 +56,7 @@ fn each_condition_covers_what_it_covers_at_a_real_envoy() {
             ["gateway-error", "reset", "5xx", "connect-failure", "retriable-4xx", "503", "envoy-ratelimited"]
         {
             let policy = json!({"retries": {"attempts": 1, "retryOn": condition}});
-            assert_eq!(crate::bulkhead::put(&node, "/policy", &policy.to_string()).status, 200);
+            assert_eq!(node.send("PUT", "/policy", &policy.to_string()).status, 200);
             let before = upstream.requests().len();
             let answer = node.get("/");
             let tries = upstream.requests().len() - before;
@@ -77,7 +76,7 @@ fn a_refused_connection_is_covered_by_all_that_speak_of_connections() {
     let node = following(&uri, json!({}));
     for (number, condition) in ["gateway-error", "reset", "connect-failure", "5xx"].into_iter().enumerate() {
         let policy = json!({"retries": {"attempts": 1, "retryOn": condition}});
-        crate::bulkhead::put(&node, "/policy", &policy.to_string());
+        node.send("PUT", "/policy", &policy.to_string());
         assert_eq!(node.get("/").header("x-resilience-flag"), Some("URX,UF"), "{condition}");
         assert_eq!(node.metric(&["upstream_rq_retry_total"]), number as f64 + 1.0);
     }

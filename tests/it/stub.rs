@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bulkhead::send;
 use crate::support::{Node, Socket, Start, eventually, timed};
 
 const ARTICLE_SLOW: &str = r#"{"request":{"method":"GET","urlPathPattern":"/gimme/200*"},"response":{"status":200,"fixedDelayMilliseconds":7000,"body":"{\"response\":\"200 after 7s\"}"}}"#;
@@ -18,7 +17,7 @@ fn stub(flags: &str) -> Node {
 /// A stub with this mapping.
 fn answering(flags: &str, mapping: Value) -> Node {
     let stub = stub(flags);
-    let added = send(&stub, "POST", "/__admin/mappings", &mapping.to_string());
+    let added = stub.send("POST", "/__admin/mappings", &mapping.to_string());
     assert_eq!(added.status, 201, "{}", added.text());
     stub
 }
@@ -185,11 +184,11 @@ fn mappings_can_be_added_shown_replaced_and_removed() {
     let id = all["mappings"][0]["id"].as_str().expect("an id").to_owned();
     assert_eq!(answer.header("matched-stub-id"), Some(id.as_str()));
     let path = format!("/__admin/mappings/{id}");
-    let replaced = send(&stub, "PUT", &path, "{\"request\":{\"url\":\"/b\"},\"response\":{}}");
+    let replaced = stub.send("PUT", &path, "{\"request\":{\"url\":\"/b\"},\"response\":{}}");
     assert_eq!((replaced.status, &replaced.json()["id"]), (200, &json!(id)));
     assert_eq!((stub.get("/a?b=c").status, stub.get("/b").status), (404, 200));
-    assert_eq!(send(&stub, "DELETE", &path, "").status, 200);
-    assert_eq!((send(&stub, "DELETE", &path, "").status, stub.get(&path).status), (404, 404));
+    assert_eq!(stub.send("DELETE", &path, "").status, 200);
+    assert_eq!((stub.send("DELETE", &path, "").status, stub.get(&path).status), (404, 404));
     let nothing = stub.get("/b");
     assert!(nothing.text().contains("there are no stub mappings in this WireMock instance"), "{}", nothing.text());
 }
@@ -199,20 +198,20 @@ fn the_journal_the_settings_and_the_rest_of_the_api_answer() {
     let stub = answering("", json!({"request": {"urlPath": "/a"}}));
     stub.get("/a");
     stub.get("/nowhere");
-    let count = |pattern: &str| send(&stub, "POST", "/__admin/requests/count", pattern).json()["count"].clone();
+    let count = |pattern: &str| stub.send("POST", "/__admin/requests/count", pattern).json()["count"].clone();
     assert_eq!((count("{\"urlPath\":\"/a\"}"), count("{\"method\":\"GET\"}")), (json!(1), json!(2)));
     assert_eq!(stub.get("/__admin/requests").json()["meta"]["total"], 2);
-    assert_eq!(send(&stub, "DELETE", "/__admin/requests", "").status, 200);
+    assert_eq!(stub.send("DELETE", "/__admin/requests", "").status, 200);
     assert_eq!(count("{}"), 0);
-    assert_eq!(send(&stub, "POST", "/__admin/settings", "{\"fixedDelay\":300}").status, 200);
+    assert_eq!(stub.send("POST", "/__admin/settings", "{\"fixedDelay\":300}").status, 200);
     let (_, took) = timed(|| stub.get("/a"));
     assert!(took >= Duration::from_millis(300), "{took:?}");
     assert_eq!(stub.get("/__admin/health").status, 200);
     assert!(stub.get("/__admin/version").json()["version"].is_string());
-    assert_eq!(send(&stub, "POST", "/__admin/reset", "").status, 200);
+    assert_eq!(stub.send("POST", "/__admin/reset", "").status, 200);
     assert_eq!((stub.get("/a").status, stub.get("/__admin/nothing").status), (404, 404));
     let mut ending = stub;
-    assert_eq!(send(&ending, "POST", "/__admin/shutdown", "").status, 200);
+    assert_eq!(ending.send("POST", "/__admin/shutdown", "").status, 200);
     assert!(ending.end().success());
     let silent = answering("--no-request-journal", json!({"request": {"urlPath": "/a"}}));
     silent.get("/a");
@@ -227,7 +226,7 @@ fn what_is_not_understood_is_refused_with_422_and_named() {
         ("{\"response\":{\"proxyBaseUrl\":\"http://x\"}}", "proxyBaseUrl"),
         ("no json", "must be a JSON object"),
     ] {
-        let refused = send(&stub, "POST", "/__admin/mappings", mapping);
+        let refused = stub.send("POST", "/__admin/mappings", mapping);
         assert_eq!(refused.status, 422);
         let detail = refused.json()["errors"][0]["detail"].as_str().unwrap_or_default().to_owned();
         assert!(detail.contains(part), "{detail}");

@@ -41,14 +41,6 @@ fn becomes(node: &Node, path: &str, expected: u16) {
     }
 }
 
-/// A request with a JSON body.
-fn send(node: &Node, method: &str, path: &str, body: &str) -> Answer {
-    let mut socket = node.connect();
-    let length = body.len();
-    socket.send(format!("{method} {path} HTTP/1.1\r\nhost: node\r\ncontent-length: {length}\r\n\r\n{body}"));
-    socket.answer()
-}
-
 /// The check called `name` in a MicroProfile answer.
 fn check(answer: &Answer, name: &str) -> Value {
     let json = answer.json();

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::{becomes, send, status};
+use super::{becomes, status};
 use crate::support::{Node, Start};
 
 /// Path, and its status while starting, healthy, and with the database down.
@@ -83,7 +83,7 @@ fn loading_is_ended_and_begun_again_by_every_method_that_the_contract_names() {
         ("GET", "/health/started?done=false", "", 503),
         ("GET", "/startup?done=true", "", 200),
     ] {
-        assert_eq!(send(&node, method, path, body).status, 200, "{method} {path} {body}");
+        assert_eq!(node.send(method, path, body).status, 200, "{method} {path} {body}");
         assert_eq!(status(&node, "/startup"), expected, "after {method} {path} {body}");
         assert_eq!(status(&node, "/ready"), expected);
         assert_eq!(status(&node, "/live"), 200);
@@ -95,7 +95,7 @@ fn loading_is_ended_and_begun_again_by_every_method_that_the_contract_names() {
         ("PUT", "/startup", "", "done is missing"),
         ("PUT", "/startup", "{", "JSON object"),
     ] {
-        let answer = send(&node, method, path, body);
+        let answer = node.send(method, path, body);
         assert_eq!(answer.status, 400, "{method} {path} {body}");
         let error = answer.json()["error"].as_str().expect("a sentence").to_owned();
         assert!(error.contains(part), "{error}");
@@ -126,7 +126,7 @@ fn other_methods_are_refused_and_the_allowed_ones_named() {
     }
     let options = node.connect().request("OPTIONS", "/db", &[]);
     assert_eq!(options.header("allow"), Some("GET, HEAD, PUT, POST, OPTIONS"));
-    assert_eq!(send(&node, "POST", "/live", "{}").status, 405);
+    assert_eq!(node.send("POST", "/live", "{}").status, 405);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The switch of the simulated database, and what the probes make of its modes.
 
-use super::{becomes, check, send, status};
+use super::{becomes, check, status};
 use crate::support::{Node, Start};
 
 #[test]
@@ -32,14 +32,14 @@ fn every_mode_is_shown_as_it_can_be_set() {
         [r#"{"mode":"down"}"#, r#"{"mode":"hang"}"#, r#"{"mode":"slow","ms":200}"#, r#"{"mode":"flaky","p":0.25}"#]
     {
         for method in ["PUT", "POST"] {
-            let answer = send(&node, method, "/db", json);
+            let answer = node.send(method, "/db", json);
             assert_eq!((answer.status, answer.text()), (200, json));
             let shown = node.get("/dat");
             assert_eq!((shown.status, shown.text()), (200, json));
             assert_eq!(shown.header("cache-control"), Some("no-store"));
         }
     }
-    assert_eq!(send(&node, "PUT", "/db", r#"{"up":true}"#).text(), r#"{"mode":"up"}"#);
+    assert_eq!(node.send("PUT", "/db", r#"{"up":true}"#).text(), r#"{"mode":"up"}"#);
     // A look is not a change, whatever it looks at.
     assert_eq!(node.connect().request("HEAD", "/db?up=false", &[]).status, 200);
     assert_eq!(node.get("/db").text(), r#"{"mode":"up"}"#);
@@ -67,7 +67,7 @@ fn wrong_values_are_refused_with_value_and_limit_and_change_nothing() {
         ("POST", "/db", "", "up or mode is missing"),
         ("PUT", "/db?up=false", r#"{"up":false}"#, "not both"),
     ] {
-        let answer = send(&node, method, path, body);
+        let answer = node.send(method, path, body);
         assert_eq!(answer.status, 400, "{method} {path} {body}: {}", answer.text());
         let error = answer.json()["error"].as_str().expect("a sentence").to_owned();
         assert!(error.contains(part), "{method} {path} {body}: {error}");
@@ -136,7 +136,7 @@ fn the_log_tells_each_change_of_state_once() {
 fn a_real_database_cannot_be_toggled() {
     let node = Start::node().flags("--check db=tcp://127.0.0.1:9").start();
     for (method, path, body) in [("GET", "/db", ""), ("GET", "/dat?csdl=true", ""), ("PUT", "/db", r#"{"up":true}"#)] {
-        let answer = send(&node, method, path, body);
+        let answer = node.send(method, path, body);
         assert_eq!(answer.status, 409, "{method} {path}");
         let error = answer.json()["error"].as_str().expect("a sentence").to_owned();
         assert!(error.contains("tcp://127.0.0.1:9, a real one"), "{error}");

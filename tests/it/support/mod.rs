@@ -9,7 +9,7 @@ mod upstream;
 use std::time::{Duration, Instant};
 
 pub(crate) use http::{Answer, Socket};
-pub(crate) use node::{Cascade, Node, Refusal, Start, exit_within};
+pub(crate) use node::{Cascade, Node, Refusal, Start, at_once, exit_within, following, following_with};
 pub(crate) use upstream::{BlackHole, Peer, Request, Upstream};
 
 /// Nothing that is right takes this long, however busy the machine; what is waited for longer never comes.

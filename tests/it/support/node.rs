@@ -138,6 +138,19 @@ impl Node {
         self.connect().get(path)
     }
 
+    /// A request with a body.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> Answer {
+        let mut socket = self.connect();
+        let length = body.len();
+        socket.send(format!("{method} {path} HTTP/1.1\r\nhost: node\r\ncontent-length: {length}\r\n\r\n{body}"));
+        socket.answer()
+    }
+
+    /// What `/downstream` shows.
+    pub(crate) fn downstream(&self) -> Value {
+        self.get("/downstream").json()
+    }
+
     pub(crate) fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         self.connect().request("GET", path, headers)
     }
@@ -260,6 +273,30 @@ impl Log {
 /// Nodes `service-1` … `service-N`, each calling the next.
 pub(crate) struct Cascade {
     nodes: Vec<Node>,
+}
+
+/// A node that calls `uri` by this policy, and whose answers tell how its calls ended.
+pub(crate) fn following(uri: &str, policy: Value) -> Node {
+    following_with(Start::calling(uri), policy)
+}
+
+pub(crate) fn following_with(start: Start, policy: Value) -> Node {
+    let node = start.flags("--on-failure propagate").start();
+    let answer = node.send("PUT", "/policy", &policy.to_string());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    node
+}
+
+/// So many requests at the same time, each on a connection of its own.
+pub(crate) fn at_once(node: &Node, count: usize) -> Vec<Answer> {
+    let sockets: Vec<_> = (0..count)
+        .map(|_| {
+            let mut socket = node.connect();
+            socket.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+            socket
+        })
+        .collect();
+    sockets.into_iter().map(|mut socket| socket.answer()).collect()
 }
 
 impl Cascade {
